@@ -84,3 +84,11 @@ def spelled_dataset(*questions) -> ProbeDataset:
         for q, ((_, _, right, _), vocabulary) in enumerate(zip(questions, vocabularies, strict=True))
     )
     return ProbeDataset(matrix, asked, (Cell("model", "benchmark", shape[1], "", ""),), EXACT)
+
+
+def a_question(number):
+    """The gold answer is among the first three branches; in every other question they vote for it."""
+    right, wrong, other = (f"q{number}{kind}" for kind in ("right", "wrong", "other"))
+    first = [right, wrong, wrong] if number % 2 else [right, other, right]
+    branches = [*first, right, right, right, other]
+    return [[answer, answer] for answer in branches], [900] * len(branches), right, 500

@@ -35,3 +35,12 @@ def cells(draw):
         )
         for text in texts
     ]
+
+
+def change(*place, to):
+    def apply(items):
+        for key in place[:-1]:
+            items = items[key]
+        items[place[-1]] = to
+
+    return apply

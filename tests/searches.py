@@ -89,3 +89,9 @@ def archive(folder, *_, **__):
         run.append([{"kind": "candidate"} | candidate, tested], {"round": 1, "cpu_seconds": 1.0})
     run.search, run.untested, run.rounds = (lambda *_: 1), False, 1
     return run
+
+
+def lines_of(folder):
+    """The archive without the CPU time."""
+    records = [json.loads(line) for line in (folder / "archive.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in record.items() if key != "cpu_seconds"} for record in records]

@@ -5,11 +5,11 @@ import re
 import select
 import socket
 import threading
-import time
 
 import httpx
 import pytest
 import uvicorn
+from serving import until
 
 from autotts_jax.live import connections
 from autotts_jax.live.access import WellFormed
@@ -53,13 +53,6 @@ def served():
     finally:
         server.should_exit = True
         thread.join()
-
-
-def until(holds, seconds=60):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.01)
 
 
 @contextlib.contextmanager

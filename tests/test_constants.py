@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from searches import lines_of
 
 import autotts_jax as at
 from autotts_jax.discovery import (
@@ -137,12 +138,6 @@ def test_proposers_by_name(tmp_path):
     file.write_text("{}")
     with pytest.raises(at.InputError, match=r"program.json: this is not a program"):
         as_proposer(f"constants:{file}")
-
-
-def lines_of(folder):
-    """The archive without the CPU time."""
-    records = [json.loads(line) for line in (folder / "archive.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in record.items() if key != "cpu_seconds"} for record in records]
 
 
 @pytest.mark.shipped

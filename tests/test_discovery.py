@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searches import ENDED, FEW, HYPERPARAMETERS, RUNGS, TESTED, TRIED, run_of, written_by_hand
+from searches import ENDED, FEW, HYPERPARAMETERS, RUNGS, TESTED, TRIED, lines_of, run_of, written_by_hand
 
 import autotts_jax as at
 from autotts_jax.cli import discover as discover_command
@@ -332,12 +332,6 @@ def test_lower_bounds_hold_as_often_as_they_say():
 
 
 # --- the loop -------------------------------------------------------------------------------------------
-
-
-def lines_of(folder):
-    """The archive without the CPU time."""
-    records = [json.loads(line) for line in (folder / "archive.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in record.items() if key != "cpu_seconds"} for record in records]
 
 
 @pytest.fixture(scope="module")

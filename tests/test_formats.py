@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from release_files import ITEMS, cells, question
+from release_files import ITEMS, cells, change, question
 
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.evaluation import evaluate
@@ -129,15 +129,6 @@ def test_a_gold_that_nobody_gave_has_an_id_of_its_own(write_cell):
 
 
 # --- bad JSON: (change of ITEMS, question, branch, words of the message)
-
-
-def change(*place, to):
-    def apply(items):
-        for key in place[:-1]:
-            items = items[key]
-        items[place[-1]] = to
-
-    return apply
 
 
 def drop(*place):

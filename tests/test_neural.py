@@ -1,7 +1,6 @@
 """Learned policies: what they see, how they vote, the files they are kept in."""
 
 import dataclasses
-import functools
 import json
 import re
 
@@ -9,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from last_states import last_states
 from matrices import WIDTH, random_matrix, shared_orders
 
 import autotts_jax as at
@@ -478,26 +478,6 @@ def thorough() -> NeuralPolicy:
     never = {"of_episode": [-50, 1], "of_branch": [0, -50, 0, 0]}
     patient = {name: {**parameters[name], "bias": np.array(bias, np.float32)} for name, bias in never.items()}
     return NeuralPolicy({**parameters, **patient}, 1e-4)
-
-
-def last_states(policy, matrix, table, questions):
-    """What the policy remembers and sees at the end of an episode on each question."""
-    matrix = jax.tree.map(jnp.asarray, matrix)
-
-    @jax.jit
-    def play(order, question):
-        def look(carry):
-            memory, action = policy.act(carry[0], carry[1].view())
-            ends = action.stop != StopReason.RUNNING
-            stays = functools.partial(jnp.where, ends)
-            return memory, jax.tree.map(stays, carry[1], carry[1].step(action)), ends
-
-        empty = ReplayPool.begin(matrix, question, order)
-        start = policy.init(empty.view()), empty, jnp.bool_(False)
-        return jax.lax.while_loop(lambda carry: ~carry[2], look, start)
-
-    ends = [play(order, question) for order, question in zip(table, questions, strict=True)]
-    return [(memory, view_of(pool)) for memory, pool, _ in ends]
 
 
 def seen(memory, view):

@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from matrices import shared_orders, spelled_dataset
+from matrices import a_question, shared_orders, spelled_dataset
 
 import autotts_jax as at
 from autotts_jax.core import Action, stepping
@@ -310,14 +310,6 @@ def test_labels_are_in_the_order_in_which_answers_are_shown():
 # --- cheats ---------------------------------------------------------------------------------------------
 
 QUESTIONS = 6
-
-
-def a_question(number):
-    """The gold answer is among the first three branches; in every other question they vote for it."""
-    right, wrong, other = (f"q{number}{kind}" for kind in ("right", "wrong", "other"))
-    first = [right, wrong, wrong] if number % 2 else [right, other, right]
-    branches = [*first, right, right, right, other]
-    return [[answer, answer] for answer in branches], [900] * len(branches), right, 500
 
 
 ROWS = [[*first, 3, 4, 5, 6] for first in ([0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0])]

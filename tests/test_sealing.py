@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 from asking import ASKS
 from ledgers import question_of
-from matrices import spelled_dataset
+from matrices import a_question, spelled_dataset
 
 import autotts_jax
 from autotts_jax.errors import InputError, InputWarning
@@ -45,14 +45,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 
 CHEATS = Path(__file__).parent / "cheats"
 QUESTIONS, ROWS = 6, 6
-
-
-def a_question(number):
-    """The gold answer is among the first three branches; in every other question they vote for it."""
-    right, wrong, other = (f"q{number}{kind}" for kind in ("right", "wrong", "other"))
-    first = [right, wrong, wrong] if number % 2 else [right, other, right]
-    branches = [*first, right, right, right, other]
-    return [[answer, answer] for answer in branches], [900] * len(branches), right, 500
 
 
 DATA = spelled_dataset(*map(a_question, range(QUESTIONS)))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from live_signals import assert_live_shows
 from matrices import as_dataset, random_matrix
+from release_files import change
 
 import autotts_jax as at
 from autotts_jax.cli.app import app
@@ -337,15 +338,6 @@ def test_a_collection_has_no_signal_that_was_not_told_throughout(tmp_path):
 
 
 # --- what is wrong
-
-
-def change(*place, to):
-    def apply(items):
-        for key in place[:-1]:
-            items = items[key]
-        items[place[-1]] = to
-
-    return apply
 
 
 BAD_JSON = {

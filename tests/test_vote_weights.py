@@ -1,15 +1,12 @@
 """Weights of votes, and the episodes that they are fitted to."""
 
 import dataclasses
-import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from last_states import last_states
 
-from autotts_jax.core import ReplayPool, StopReason
-from autotts_jax.core.stepping import view_of
 from autotts_jax.envs import WidthDepthRounds, observations
 from autotts_jax.policies import NeuralPolicy, SignalInput
 from autotts_jax.policies.neural.network import VOTE_INPUTS, vote_inputs
@@ -34,26 +31,6 @@ def thorough() -> NeuralPolicy:
     patient = {name: {**parameters[name], "bias": np.array(bias, np.float32)} for name, bias in never.items()}
     signal = SignalInput("conf_low", 12.0, 1.5)
     return NeuralPolicy({**parameters, **patient}, 1e-4, signal_inputs=(signal,))
-
-
-def last_states(policy, matrix, table, questions):
-    """What the policy remembers and sees at the end of an episode on each question."""
-    matrix = jax.tree.map(jnp.asarray, matrix)
-
-    @jax.jit
-    def play(order, question):
-        def look(carry):
-            memory, action = policy.act(carry[0], carry[1].view())
-            ends = action.stop != StopReason.RUNNING
-            stays = functools.partial(jnp.where, ends)
-            return memory, jax.tree.map(stays, carry[1], carry[1].step(action)), ends
-
-        empty = ReplayPool.begin(matrix, question, order)
-        start = policy.init(empty.view()), empty, jnp.bool_(False)
-        return jax.lax.while_loop(lambda carry: ~carry[2], look, start)
-
-    ends = [play(order, question) for order, question in zip(table, questions, strict=True)]
-    return [(memory, view_of(pool)) for memory, pool, _ in ends]
 
 
 def test_what_votes_weigh_is_the_most_likely():
