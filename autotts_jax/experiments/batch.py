@@ -203,7 +203,7 @@ def evaluate_batch(
         data: the questions: a dataset, or whatever `autotts_jax.load` takes. Every cell is a set of its own.
         allocators: one or several, the first of which the others are compared with: names of
             `autotts_jax.policies.ALLOCATORS`, ``"oracle"``, which knows how the accuracy of each question
-            grows with its branches, or allocators of your own.
+            grows with its branches, files of `autotts_jax.policies.save_weights`, or allocators of your own.
         budgets: token budgets, each for all questions of a cell.
         seeds: S, to play seeds 0 … S - 1; a seed draws the order of the branches, as ``repo100`` does.
         max_branches: W, branches that a question can read; None as in `autotts_jax.evaluate`.

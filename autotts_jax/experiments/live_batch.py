@@ -52,7 +52,7 @@ from autotts_jax.experiments.live_folder import (
     recorded_questions,
 )
 from autotts_jax.experiments.live_rows import Answered, BranchRead, Compared, LiveRun
-from autotts_jax.policies.allocators import as_allocator
+from autotts_jax.policies.allocators import ALLOCATORS, as_allocator
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import recorded_orders
@@ -87,7 +87,8 @@ def answer_batch(
         engine: the model; or a function that opens it, which is called if a branch is to be read or
             ``sampling`` is None, and whose engine is closed afterwards.
         questions: the questions, as for `answer_questions`.
-        allocator: a name of `autotts_jax.policies.ALLOCATORS`, or an allocator of your own.
+        allocator: a name of `autotts_jax.policies.ALLOCATORS`, a file of `autotts_jax.policies.save_weights`,
+            or an allocator of your own.
         budget: tokens of all branches of all questions.
         out: the folder; absent, empty, or one of a run with the same questions and settings.
         collection: the folder of a collection of these questions with the same engine, sampling and seed,
@@ -138,7 +139,7 @@ def answer_batch(
             check_differing(sampling)
         asked = json.dumps([[problem.text, problem.gold] for problem in problems])
         settings = LiveSettings(
-            player=name if isinstance(allocator, str) else repr(chosen),
+            player=name if chosen is ALLOCATORS.get(name) else repr(chosen),
             max_branches=width,
             budget=check_int("budget", budget, 1, MAX_TOKENS - at_once * sampling.max_tokens),
             sampling=dataclasses.replace(sampling, signals=()),
