@@ -149,7 +149,7 @@ BAD = {
     "no rows in CSV": ("q.csv", "question,answer\n", "holds no questions"),
     "an empty CSV": ("q.csv", "", "holds no questions"),
     "no rows in Parquet": ("q.parquet", parquet(question=pa.array([], pa.string())), "holds no questions"),
-    "no column of questions": ("q.csv", "frage;answer\na;1", "columns frage;answer, .*one as text_column"),
+    "no column of questions": ("q.csv", "frage;answer\na;1", "columns frage, answer, .*one as text_column"),
     "no column of answers": (
         "q.jsonl",
         lines({"question": "a", "antwort": 1}),

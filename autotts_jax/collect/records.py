@@ -409,13 +409,15 @@ def _yaml_records(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
 def _csv_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     text = io.TextIOWrapper(io.BufferedReader(_Joined(b"", stream), _CHUNK), "utf-8-sig", newline="")
     csv.field_size_limit(MAX_JSON)  # by default 131,072, which long completions exceed
+    line = 0
     try:
         head = text.readline()
         separator = max("\t" if _suffix(file) == ".tsv" else ",", "\t", ";", key=head.count)
         reader = csv.DictReader(itertools.chain([head], text), strict=True, delimiter=separator)
         _check_columns(file, reader.fieldnames or ())
         for row in reader:
-            place = f"line {reader.line_num}"
+            line = reader.line_num
+            place = f"line {line}"
             if None in row or None in row.values():
                 raise DataError(
                     file,
@@ -424,7 +426,7 @@ def _csv_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
                 )
             yield place, {name: _number(value) for name, value in row.items()}
     except UnicodeDecodeError as error:
-        raise DataError(file, "holds text that is not UTF-8; save it as UTF-8") from error
+        raise DataError(file, f"line {line + 1} or a later one is not UTF-8; save it as UTF-8") from error
     except csv.Error as error:
         line = reader.reader.line_num
         raise DataError(file, f"line {line} is not CSV: {quoted(error)}; {_AGAIN}") from error
