@@ -298,7 +298,7 @@ def test_a_certified_setting_is_served_to_who_names_no_other(run, certified, mon
     assert run("serve", *ENGINE, "--setting", certified)[0] == 0
     assert given[0].controller == read_certificate(certified).setting
     assert run("serve", *ENGINE, "--setting", certified, "--interval", 10)[0] == 2
-    with pytest.raises(InputError, match="there is no controller 'nobody'"):
+    with pytest.raises(InputError, match="unknown controller 'nobody'"):
         ServerSettings("model", controller="nobody")
 
 

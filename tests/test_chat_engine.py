@@ -69,7 +69,7 @@ def test_controllers_of_whole_branches_run(engine, spec):
 @pytest.mark.parametrize("spec", ["cmc@0.5", "parallel-probe@1", "single@2", "deer@0.8"])
 def test_controllers_that_probe_are_refused_by_name(engine, spec):
     name = spec.partition("@")[0]
-    with pytest.raises(InputError, match=f"{name} decides by answers on the way"):
+    with pytest.raises(InputError, match=f"{name} needs intermediate answers"):
         live.answer(engine, "3 + 3", spec, sampling=SAMPLING, max_branches=8)
 
 
@@ -112,6 +112,9 @@ def test_the_server_of_a_chat_model_lists_what_runs(engine):
         assert (refused["code"], refused["param"]) == ("unsupported_controller", "model")
         told = post(address, {"model": "sim:sc@4", "messages": user("2 + 2")})
         assert told.json()["autotts"]["answer"]
+        assert (
+            post(address, {"model": "sim", "messages": user("2 + 2")}).json()["model"].startswith("sim:sc@")
+        )
         until(lambda: health(address)["requests"] == 0)
 
 

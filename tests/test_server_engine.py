@@ -292,7 +292,7 @@ def test_each_server_tells_its_context_in_its_own_way(server, connect, recwarn, 
 def test_what_is_assumed_of_the_context_is_said(server, connect, page):
     server.models = [{"id": "digits", "meta": {"n_ctx_train": 4096}}]
     server.pages = dict.fromkeys(("/props", "/info", "/api/ps"), page)
-    with pytest.warns(InputWarning, match=r"digits has; 32,768 are assumed. .* max_model_len=N"):
+    with pytest.warns(InputWarning, match=r"digits; assuming 32,768 tokens\. .* max_model_len=N"):
         assert connect().max_model_len == 32_768
 
 

@@ -84,8 +84,8 @@ async def _find_limit(upstream: Upstream, model: str, given: int | None) -> int:
     if limit := _of_ollama(await _json(upstream, "/api/ps"), model):
         return limit
     warnings.warn(
-        f"{upstream.url} does not tell how many tokens the context of {model} has; {ASSUMED:,} are assumed. "
-        "If it has others, give --engine-option max_model_len=N",
+        f"{upstream.url} does not report the context length of {model}; assuming {ASSUMED:,} tokens. "
+        "If that is wrong, give --engine-option max_model_len=N",
         InputWarning,
         stacklevel=2,
     )

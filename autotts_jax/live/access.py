@@ -65,7 +65,7 @@ def check_host(request: Request, settings: ServerSettings) -> None:
     if settings.api_key is None and not _is_allowed(request, settings.allowed_hosts):
         host = request.headers.get("host", "")
         raise RequestError(
-            403, f"the server is not to be reached as {host!r:.80}; begin it with --allow-host, or a key"
+            403, f"host name {host!r:.80} is not allowed; restart with --allow-host, or set a key"
         )
 
 

@@ -103,8 +103,8 @@ def check_continues(engine: Engine, player: Player, executor: LiveExecutor) -> N
     """
     if writes_whole(engine) and (player.signals or player.decides_by_probes(executor.view())):
         raise ProbingError(
-            f"{player.name} decides by answers on the way, and the engine of {engine.model} writes whole "
-            "branches by chat completions; use sc, asc, esc, sprt or short-m, or the engine vllm or server"
+            f"{player.name} needs intermediate answers, but the engine of {engine.model} returns only whole "
+            "branches; use a controller that needs no more, such as sc or asc, or the engine vllm or server"
         )
 
 

@@ -37,7 +37,7 @@ class Metrics:
         self._charged = count("tokens_charged", "Tokens charged to controllers.", ["controller"])
         self._saved = count(
             "tokens_saved",
-            "Estimate of the tokens that reading opened branches to their ends would have cost besides.",
+            "Estimated further tokens that reading opened branches to their ends would have cost.",
             ["controller"],
         )
         self._stops = count("stops", "Episodes, by why they ended.", ["controller", "reason"])

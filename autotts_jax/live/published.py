@@ -13,8 +13,9 @@ from autotts_jax.policies.self_consistency import SelfConsistency
 from autotts_jax.policies.single_branch import SingleBranch
 from autotts_jax.replay.signals import SIGNALS
 
-DEFAULT = "cmc@0.5"
-"""What answers where a client gives the model's name alone."""
+DEFAULT, DEFAULT_OF_WHOLE = "cmc@0.5", "sc"
+"""What answers where a client gives the model's name alone: in general, and where an engine writes whole
+branches."""
 
 PLAIN = "plain"
 """One branch, passed through as the model writes it."""
@@ -38,7 +39,7 @@ def published(spec: str, width: int) -> Player:
         InputError: there is none, or it opens more than ``width`` branches.
     """
     if spec.partition("@")[0] not in PUBLISHED or len(spec) > _LONGEST:
-        raise InputError(f"there is no controller {spec!r:.{_LONGEST}}; known are {', '.join(PUBLISHED)}")
+        raise InputError(f"unknown controller {spec!r:.{_LONGEST}}; known are {', '.join(PUBLISHED)}")
     return _select(spec, width)
 
 

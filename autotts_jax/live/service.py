@@ -45,7 +45,7 @@ from autotts_jax.live.compiling import Compiler
 from autotts_jax.live.metrics import Metrics
 from autotts_jax.live.page import page
 from autotts_jax.live.passing import Passed, body_for, pass_on
-from autotts_jax.live.published import PLAIN, PUBLISHED, published
+from autotts_jax.live.published import DEFAULT, DEFAULT_OF_WHOLE, PLAIN, PUBLISHED, published
 from autotts_jax.live.readiness import Readiness
 from autotts_jax.live.settings import ServerSettings
 from autotts_jax.live.texts import Text, complete
@@ -110,6 +110,7 @@ class Service:
     def __init__(self, engine: Engine, settings: ServerSettings):
         self._engine = engine
         self._settings = settings
+        self._default = settings.controller or (DEFAULT_OF_WHOLE if writes_whole(engine) else DEFAULT)
         self._grader = open_grader(settings.grader)
         self._threads = ThreadPoolExecutor(settings.max_requests, "answer")
         self._under_way: set[_Work] = set()
@@ -124,7 +125,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         """Compiles before the first request comes; at the end no thread and no process is left."""
-        player = published(self._settings.controller, self._settings.max_branches)
+        player = published(self._default, self._settings.max_branches)
         with self._grader:
             await asyncio.to_thread(self._compiler.compile, player)
             self._names = await asyncio.to_thread(self._find_names)
@@ -303,7 +304,7 @@ class Service:
                 param="model",
             )
         try:
-            return published(model[len(known) + 1 :] or self._settings.controller, width)
+            return published(model[len(known) + 1 :] or self._default, width)
         except InputError as error:
             raise RequestError(404, str(error), "model_not_found", param="model") from None
 

@@ -30,7 +30,8 @@ class ServerSettings:
         sampling: how branches are sampled and probed, where a request does not say otherwise.
         answers: finds the answer in a text, as `answers.extractor` takes it.
         grader: which answers are equal, as `autotts_jax.answer` takes it by name or as a function.
-        controller: what answers where a client gives the model's name alone.
+        controller: what answers where a client gives the model's name alone; when None ``cmc@0.5``, or
+            self-consistency where the engine writes whole branches.
         reply: what a reply says, where a request does not say otherwise.
         max_branches: W.
         budget: tokens that a request may be charged; None for no limit.
@@ -47,7 +48,7 @@ class ServerSettings:
     sampling: Sampling = dataclasses.field(default_factory=Sampling)
     answers: str | Extractor = "auto"
     grader: str | Form = MATH
-    controller: str = DEFAULT
+    controller: str | None = None
     reply: ReplyForm = "branch"
     max_branches: int = 64
     budget: int | None = None
@@ -61,7 +62,7 @@ class ServerSettings:
         for name in ("max_branches", "max_requests"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        published(self.controller, self.max_branches)
+        published(self.controller or DEFAULT, self.max_branches)
         check_differing(self.sampling)
         if self.reply not in get_args(ReplyForm):
             raise InputError(f"reply is {self.reply!r}; it must be one of {', '.join(get_args(ReplyForm))}")
