@@ -22,7 +22,14 @@ from autotts_jax.training import entry as training_entry
 from autotts_jax.user_code import load_object
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+MADE = {"cli.md", "_build", "api", "runs"}
+"""Pages, or folders of them, that ``make docs`` makes."""
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted(
+        file for file in (ROOT / "docs").glob("**/*.md") if MADE.isdisjoint(file.relative_to(ROOT).parts)
+    ),
+]
 """Pages whose commands and code are run. Those in research/ are records of their time."""
 LONG = (
     "discovery/distillation/distill.py",
