@@ -70,6 +70,21 @@ class Readings(NamedTuple):
     answer: Int[np.ndarray, "S Q W+1"]
     cost: Int[np.ndarray, "S Q W"]
 
+    def after(
+        self, reads: Int[np.ndarray, "B S Q"]
+    ) -> tuple[Int[np.ndarray, "B S Q"], Int[np.ndarray, "B S Q"]]:
+        """Looks up the tokens spent on each question after some reads of it, and its answer id.
+
+        Args:
+            reads: reads of each question, as `spend` gives them.
+        """
+        total = np.pad(self.cost.cumsum(axis=-1, dtype=np.int64), ((0, 0), (0, 0), (1, 0)))
+        tokens, answer = (
+            np.stack([np.take_along_axis(table, read[..., None], axis=-1)[..., 0] for read in reads])
+            for table in (total, self.answer)
+        )
+        return tokens, answer
+
 
 class _Round(NamedTuple):
     """Where one seed of a batch stands."""

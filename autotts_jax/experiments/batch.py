@@ -311,19 +311,14 @@ def _played(
     most = MAX_TOKENS - at_once * int(readings.cost.max())
     others = np.clip(np.outer(budgets, near(len(gold))), 1, most).astype(int)
     branches = spend(readings, np.array([*budgets, *others.reshape(-1)]), at_once)
-    total = np.pad(readings.cost.cumsum(axis=-1, dtype=np.int64), ((0, 0), (0, 0), (1, 0)))
-    outcomes = []
-    for read in branches:
-        tokens, answer = (
-            np.take_along_axis(table, read[..., None], axis=-1)[..., 0] for table in (total, readings.answer)
-        )
-        outcomes.append((tokens, answer, (answer != NONE) & (answer == gold)))
-    tokens, answer, correct = map(np.stack, zip(*outcomes[: len(budgets)], strict=True))
-    means = [(tokens.mean(axis=0), correct.mean(axis=0)) for tokens, _, correct in outcomes[len(budgets) :]]
-    near_tokens, near_correct = (np.reshape(of, (*others.shape, -1)) for of in zip(*means, strict=True))
+    tokens, answer = readings.after(branches)
+    correct = (answer != NONE) & (answer == gold)
+    near_tokens, near_correct = (
+        of[len(budgets) :].mean(axis=1).reshape(*others.shape, -1) for of in (tokens, correct)
+    )
+    branches, tokens, answer, correct = (of[: len(budgets)] for of in (branches, tokens, answer, correct))
     index = np.pad(readings.urgency, ((0, 0), (0, 0), (1, 0)), constant_values=np.nan)
     index = np.pad(index, ((0, 0), (0, 0), (0, 1)), constant_values=-np.inf)
-    branches = branches[: len(budgets)]
     last, after = (np.take_along_axis(index[None], branches[..., None] + more, -1)[..., 0] for more in (0, 1))
     return branches, tokens, answer, correct, last, after, near_tokens, near_correct
 

@@ -83,11 +83,8 @@ class IndexEvolution(EvolutionStrategy):
         branches = draw_gammas((FEWEST, largest), self._settings.num_gammas, rng)
         budgets = np.ceil(branches * questions * readings.cost.mean()).astype(int)
         played = Readings(urgency.reshape(-1, questions, width).astype(np.float32), answer, cost)
-        read = spend(played, budgets)
-        answers = np.take_along_axis(answer[None], read[..., None], axis=-1)[..., 0]
+        spent, answers = played.after(spend(played, budgets))
         right = ((answers != NONE) & (answers == gold)).reshape(len(budgets), population, -1)
-        tokens = np.pad(cost.cumsum(axis=-1), ((0, 0), (0, 0), (1, 0)))
-        spent = np.take_along_axis(tokens[None], read[..., None], axis=-1)
         return Played(right.mean(axis=(0, 2)), right, spent)
 
     def _policy(self, parameters: LinearIndex) -> LinearIndex:
