@@ -39,6 +39,7 @@ class Player(abc.ABC):
     Attributes:
         name: the name in results.
         values: the value of each setting; None for a setting without one.
+        value_name: what the values are called: ``β``, ``γ``, ``branches``.
         width: branches that its episodes can open; None where the caller chooses.
         trusted: whether it is code from outside this package that runs in this process, unchecked.
         signals: names of the signals that it reads; it cannot be played without them.
@@ -46,6 +47,7 @@ class Player(abc.ABC):
 
     name: str
     values: tuple[float | None, ...]
+    value_name: str = "value"
     width: int | None = None
     trusted: bool = False
     signals: tuple[str, ...] = ()
@@ -287,7 +289,7 @@ def check_branches_of(player: Player, width: int) -> None:
         InputError: one does.
     """
     for name, value in zip(player.names, player.values, strict=True):
-        if getattr(player, "value_name", None) == "branches" and value is not None and value > width:
+        if player.value_name == "branches" and value is not None and value > width:
             raise InputError(
                 f"{name} reads more branches than an episode can open; give it at most {width}, or raise "
                 "max_branches if the data has more"
@@ -300,7 +302,7 @@ def fitting(player: Player, width: int) -> Player | None:
     Returns:
         The player with the others; None where no setting fits.
     """
-    if getattr(player, "value_name", None) != "branches" or len(player.values) == 1:
+    if player.value_name != "branches" or len(player.values) == 1:
         return player
     kept = [index for index, value in enumerate(player.values) if value is None or value <= width]
     if len(kept) == len(player.values):

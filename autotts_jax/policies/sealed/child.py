@@ -48,7 +48,7 @@ def main(channel: Channel) -> None:
                     "kind": PLAYER,
                     "name": player.name,
                     "values": player.values,
-                    "value_name": getattr(player, "value_name", "value"),
+                    "value_name": player.value_name,
                     "width": player.width,
                     "signals": player.signals,
                 }
