@@ -22,14 +22,8 @@ from autotts_jax.training import entry as training_entry
 from autotts_jax.user_code import load_object
 
 ROOT = Path(__file__).parents[1]
-MADE = {"cli.md", "_build", "api", "runs"}
-"""Pages, or folders of them, that ``make docs`` makes."""
-DOCUMENTS = [
-    ROOT / "README.md",
-    *sorted(
-        file for file in (ROOT / "docs").glob("**/*.md") if MADE.isdisjoint(file.relative_to(ROOT).parts)
-    ),
-]
+_pages = load_object(f"{ROOT}/docs/words.py:pages", "function")
+DOCUMENTS = [ROOT / name for name in _pages() if name != "CHANGELOG.md"]
 """Pages whose commands and code are run. Those in research/ are records of their time."""
 LONG = (
     "discovery/distillation/distill.py",
