@@ -22,10 +22,10 @@ def run_of(
     proposers=("rules",),
     rungs=RUNGS,
     incumbent=FEW,
-    test_orders=10,
+    test_orders=2,
     **switches,
 ):
-    data = at.load("smollm2").select(np.arange(9)) if data is None else data
+    data = at.load("smollm2").select(np.arange(6)) if data is None else data
     return DiscoveryRun(
         data, folder, proposers, as_player(incumbent), seed, 16, rungs, test_orders, **switches
     )
