@@ -46,6 +46,7 @@ from autotts_jax.core.lanes import (
 )
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.view import Action, NotKeptError, StopReason, View
+from autotts_jax.core.votes import is_correct
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
@@ -708,7 +709,7 @@ def results_of(
         run_seconds: see `Results`.
     """
     answer = rows[:, 0]
-    correct = (answer != NONE) & (answer == np.asarray(matrix.gold)[np.asarray(episodes.question)])
+    correct = is_correct(answer, np.asarray(matrix.gold)[np.asarray(episodes.question)])
     columns = dict(zip(COLUMNS, rows.T, strict=True))
     return Results(correct=correct, **columns, compile_seconds=compile_seconds, run_seconds=run_seconds)
 

@@ -23,6 +23,16 @@ from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, checked
 
 
+def is_correct(answer: Int[np.ndarray, "*any"], gold: Int[np.ndarray, "*any"]) -> Bool[np.ndarray, "*any"]:
+    """Whether ids of answers are that of the gold answer; no answer never is.
+
+    Args:
+        answer: ids of answers; ``NONE`` for none.
+        gold: ids of the gold answers, in a shape that broadcasts.
+    """
+    return (answer != NONE) & (answer == gold)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Vote:

@@ -20,6 +20,7 @@ from autotts_jax.collect.loading import loaded
 from autotts_jax.core.batch import Allocator, Readings, read_through, spend
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.rollout import MAX_TOKENS
+from autotts_jax.core.votes import is_correct
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.batch_rows import BatchPlay, BatchRow, near
 from autotts_jax.experiments.evaluation import (
@@ -267,7 +268,7 @@ def read_by_oracle(matrix: ProbeMatrix, orders: BranchOrders, others: BranchOrde
     see what a question has answered.
     """
     answer = read_through(Uniform(), matrix, others).answer
-    growth = ((answer != NONE) & (answer == np.asarray(matrix.gold)[:, None])).mean(axis=0)
+    growth = is_correct(answer, np.asarray(matrix.gold)[:, None]).mean(axis=0)
     tokens = np.asarray(matrix.tokens)
     mean_tokens = tokens.sum(axis=1) / (tokens > 0).sum(axis=1)
     urgency = np.array([concave_slopes(curve) for curve in growth]) / mean_tokens[:, None]
@@ -312,7 +313,7 @@ def _played(
     others = np.clip(np.outer(budgets, near(len(gold))), 1, most).astype(int)
     branches = spend(readings, np.array([*budgets, *others.reshape(-1)]), at_once)
     tokens, answer = readings.after(branches)
-    correct = (answer != NONE) & (answer == gold)
+    correct = is_correct(answer, gold)
     near_tokens, near_correct = (
         of[len(budgets) :].mean(axis=1).reshape(*others.shape, -1) for of in (tokens, correct)
     )

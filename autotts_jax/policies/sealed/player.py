@@ -18,6 +18,7 @@ from autotts_jax.core.controller import Memory
 from autotts_jax.core.rollout import COLUMNS, end_of_round
 from autotts_jax.core.stepping import Decision, Ended, Executor
 from autotts_jax.core.view import Action, StopReason, View
+from autotts_jax.core.votes import is_correct
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import (
     Play,
@@ -295,7 +296,7 @@ class _Rollout:
         return Play(
             self._player,
             answer=answer_texts(self._dataset, ids),
-            correct=(ids != NONE) & (ids == np.asarray(self._dataset.matrix.gold)),
+            correct=is_correct(ids, np.asarray(self._dataset.matrix.gold)),
             **columns,
             compile_seconds=compiled - began,
             run_seconds=ended - compiled,

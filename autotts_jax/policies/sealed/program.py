@@ -15,6 +15,7 @@ import numpy as np
 from autotts_jax.core import devices
 from autotts_jax.core.stepping import Decision, Ended, Executor, Stepper
 from autotts_jax.core.view import Action, StopReason, View
+from autotts_jax.core.votes import is_correct
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Play, Player, Prepared, Seal, answer_texts
 from autotts_jax.policies.sealed.ledger import Bounded, Ledger, LedgerError, records
@@ -142,7 +143,7 @@ class ProgramPlayer(Player):
         return Play(
             self,
             answer=answer_texts(dataset, ids),
-            correct=(ids != NONE) & (ids == np.asarray(dataset.matrix.gold)),
+            correct=is_correct(ids, np.asarray(dataset.matrix.gold)),
             **columns,
             rounds=None,
             stop_reason=None,
