@@ -12,7 +12,7 @@ from autotts_jax.policies import NeuralPolicy, SignalInput
 from autotts_jax.policies.neural.network import VOTE_INPUTS, vote_inputs
 from autotts_jax.policies.neural.policy import initial_parameters
 from autotts_jax.replay import NONE, SYNTHETIC_MODELS, synthetic
-from autotts_jax.training import Arena, draw_gammas, vote_weights
+from autotts_jax.training import Arena, draw_log_uniform, vote_weights
 from autotts_jax.training.vote_weights import fit
 
 RANGE = (1e-5, 1e-3)
@@ -84,7 +84,7 @@ def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
     (questions, _), rows = drawn[0]
     np.testing.assert_array_equal(targets, matrix.gold[questions])
     rng = np.random.default_rng(np.asarray(jax.random.key_data(jax.random.key(0))))
-    gammas = draw_gammas(RANGE, vote_weights.NUM_GAMMAS, rng)
+    gammas = draw_log_uniform(*RANGE, vote_weights.NUM_GAMMAS, rng)
     for setting in (0, 9):
         some = np.arange(setting * of_gamma, (setting + 1) * of_gamma, 7)
         assert set(questions[some]) == set(range(6))

@@ -1,5 +1,5 @@
 from .allocators import IndexEvolution, train_allocator
-from .arena import Arena, Scores, draw_gammas
+from .arena import Arena, Scores, draw_log_uniform
 from .checkpoints import Checkpoints
 from .config import Config, DataSettings, NetworkSettings, ObjectiveSettings, read_config
 from .data import fold_of, make_params, measure_signals, split_folds, split_questions
@@ -41,7 +41,7 @@ __all__ = [
     "WarmStartSettings",
     "clone",
     "demonstrate",
-    "draw_gammas",
+    "draw_log_uniform",
     "fold_of",
     "learn_vote_weights",
     "make_params",

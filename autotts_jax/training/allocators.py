@@ -14,12 +14,12 @@ from jaxtyping import Float, Int, PRNGKeyArray
 from autotts_jax.checks import check_int
 from autotts_jax.core.batch import Readings, read_through, spend
 from autotts_jax.core.forks import refuse_forks
+from autotts_jax.core.votes import is_correct
 from autotts_jax.errors import InputError
 from autotts_jax.policies.allocators import LinearIndex
 from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.orders import BranchOrders, repo100_orders
-from autotts_jax.training.arena import draw_gammas
+from autotts_jax.training.arena import draw_log_uniform
 from autotts_jax.training.evolution import EvolutionSettings, EvolutionStrategy, Played
 
 ORDERS = 16
@@ -80,11 +80,11 @@ class IndexEvolution(EvolutionStrategy):
         population, _, questions, width = urgency.shape
         cost, answer = (np.tile(part[rows], (population, 1, 1)) for part in (readings.cost, readings.answer))
         largest = max(width / 2, FEWEST)
-        branches = draw_gammas((FEWEST, largest), self._settings.num_gammas, rng)
+        branches = draw_log_uniform(FEWEST, largest, self._settings.num_gammas, rng)
         budgets = np.ceil(branches * questions * readings.cost.mean()).astype(int)
         played = Readings(urgency.reshape(-1, questions, width).astype(np.float32), answer, cost)
         spent, answers = played.after(spend(played, budgets))
-        right = ((answers != NONE) & (answers == gold)).reshape(len(budgets), population, -1)
+        right = is_correct(answers, gold).reshape(len(budgets), population, -1)
         return Played(right.mean(axis=(0, 2)), right, spent)
 
     def _policy(self, parameters: LinearIndex) -> LinearIndex:

@@ -92,7 +92,7 @@ class Arena:
         Args:
             controller: returns the controller of a member at a γ; all of one class.
             members: M.
-            num_gammas: G; see `draw_gammas`.
+            num_gammas: G; see `draw_log_uniform`.
             key: the key to draw values of γ and orders with.
 
         Returns:
@@ -100,7 +100,7 @@ class Arena:
         """
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         questions = self.matrix.num_questions
-        gammas = draw_gammas(self.gamma_range, num_gammas, rng)
+        gammas = draw_log_uniform(*self.gamma_range, num_gammas, rng)
         row = rng.integers(self.orders.num_rows, size=(num_gammas, questions))
         settings = [controller(member, float(gamma)) for member in range(members) for gamma in gammas]
         setting, question = (axis.reshape(-1) for axis in np.indices((len(settings), questions)))
@@ -132,18 +132,19 @@ def costs_of(params: EnvParams, played: Results, question: Int[np.ndarray, " E"]
     return np.asarray(cost.in_intervals(spent))
 
 
-def draw_gammas(
-    gamma_range: tuple[float, float], num_gammas: int, rng: np.random.Generator
-) -> Float[np.ndarray, " G"]:
-    """Draws log-uniform values of γ, one from each of G strata.
+def draw_log_uniform(
+    low: float, high: float, count: int, rng: np.random.Generator
+) -> Float[np.ndarray, " count"]:
+    """Draws log-uniform values, one from each of equally wide strata.
 
     Args:
-        gamma_range: least and largest γ.
-        num_gammas: G.
+        low: the least value.
+        high: the largest value.
+        count: how many values are drawn.
         rng: the generator to draw with.
 
     Returns:
         The values, in increasing order.
     """
-    low, high = np.log(gamma_range)
-    return np.exp(low + (high - low) * (np.arange(num_gammas) + rng.uniform(size=num_gammas)) / num_gammas)
+    low, high = np.log((low, high))
+    return np.exp(low + (high - low) * (np.arange(count) + rng.uniform(size=count)) / count)

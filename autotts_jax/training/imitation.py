@@ -38,7 +38,7 @@ from autotts_jax.policies.neural.policy import Parameters, apply_network, decide
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.training import teachers
-from autotts_jax.training.arena import Arena, draw_gammas
+from autotts_jax.training.arena import Arena, draw_log_uniform
 from autotts_jax.training.settings import Settings
 from autotts_jax.training.vote_weights import learn_vote_weights
 from autotts_jax.typing import Array, Scalar
@@ -298,7 +298,7 @@ class WarmStartSettings(Settings):
         dagger_iterations: times that the network learns: first from the teachers' episodes, then from its own
             as well.
         num_gammas: values of γ, drawn anew in each iteration, at which every question is played; see
-            `draw_gammas`.
+            `draw_log_uniform`.
         until_peak: cut episodes where their progress peaks, and keep the right ones; see `demonstrate`.
         updates: gradient steps of each iteration.
         learning_rate: learning rate of the gradient steps; see `clone`.
@@ -377,7 +377,7 @@ def warm_start(
     rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))
     parameters, parts = initial_parameters(hidden, start, signals=len(signal_inputs)), []
     for iteration, draw in enumerate(jax.random.split(fit, settings.dagger_iterations)):
-        for gamma in draw_gammas(arena.gamma_range, settings.num_gammas, rng):
+        for gamma in draw_log_uniform(*arena.gamma_range, settings.num_gammas, rng):
             rows = arena.draw_rows(questions, rng)
             parts.append(
                 demonstrate(

@@ -24,7 +24,7 @@ from autotts_jax.envs import observations
 from autotts_jax.policies.neural.network import SignalInput, vote_inputs
 from autotts_jax.policies.neural.policy import NeuralMemory, NeuralPolicy, Parameters
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.training.arena import Arena, draw_gammas
+from autotts_jax.training.arena import Arena, draw_log_uniform
 from autotts_jax.typing import Array
 
 NUM_GAMMAS = 16
@@ -55,7 +55,7 @@ def learn_vote_weights(
         The parameters, with fitted weights of votes.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    gammas = draw_gammas(arena.gamma_range, NUM_GAMMAS, rng)
+    gammas = draw_log_uniform(*arena.gamma_range, NUM_GAMMAS, rng)
     policies = [NeuralPolicy(parameters, float(gamma), signal_inputs=signal_inputs) for gamma in gammas]
     shape = (NUM_GAMMAS, arena.matrix.num_questions, NUM_ORDERS)
     setting, question, _ = (axis.reshape(-1) for axis in np.indices(shape))
