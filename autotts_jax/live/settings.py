@@ -13,7 +13,7 @@ from autotts_jax.collect.graders import MATH
 from autotts_jax.collect.trajectories import Sampling, check_differing
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError
-from autotts_jax.live.published import DEFAULT, published
+from autotts_jax.live.published import published
 
 ReplyForm = Literal["branch", "answer"]
 """What a reply says: the text of a branch that gives the answer, or the answer alone."""
@@ -62,7 +62,8 @@ class ServerSettings:
         for name in ("max_branches", "max_requests"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        published(self.controller or DEFAULT, self.max_branches)
+        if self.controller is not None:
+            published(self.controller, self.max_branches)
         check_differing(self.sampling)
         if self.reply not in get_args(ReplyForm):
             raise InputError(f"reply is {self.reply!r}; it must be one of {', '.join(get_args(ReplyForm))}")
