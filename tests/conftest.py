@@ -52,8 +52,8 @@ gc.set_threshold(*GC_THRESHOLD)  # tests trace as much as commands do
 # A shell starts background jobs with SIGINT ignored, and child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes depends on the machine.
-settings.register_profile("untimed", deadline=None)
+# How long an example takes depends on the machine, and most examples compile or start something.
+settings.register_profile("untimed", deadline=None, max_examples=30)
 settings.load_profile("untimed")
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

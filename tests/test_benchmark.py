@@ -299,6 +299,7 @@ def test_an_entry_that_breaks_a_limit_while_it_is_loaded_has_no_score(data, tmp_
     assert list(found.evaluation.refused) == players[:1]
 
 
+@pytest.mark.slow
 def test_an_entry_that_fails_has_no_score_and_the_others_have_theirs(data, tmp_path):
     file = tmp_path / "fails.py"
     file.write_text(FAILS)

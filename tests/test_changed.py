@@ -22,6 +22,7 @@ def reaching(graph, module, name):
     }
 
 
+@pytest.mark.slow
 def test_a_controller_is_reached_by_the_tests_that_play_it(graph):
     tests = reaching(graph, "autotts_jax.policies.sprt", "SPRTConsensus")
     assert "test_check_controller::test_shipped_families_pass" in tests  # takes all of `CONTROLLERS`
@@ -33,6 +34,7 @@ def test_a_controller_is_reached_by_the_tests_that_play_it(graph):
     assert len(tests) < len(graph.tests("tests")) / 2
 
 
+@pytest.mark.slow
 def test_a_command_is_reached_by_the_tests_that_give_it(graph):
     tests = reaching(graph, "autotts_jax.cli.trace", "trace")
     assert "test_cli::test_the_default_trace_runs_in_a_fresh_process" in tests
@@ -121,6 +123,7 @@ def test_only_what_differs_counts(repository, tmp_path):
     assert select(base, "tests")[0] == found
 
 
+@pytest.mark.slow
 def test_tests_with_an_environment_of_their_own_are_apart(graph):
     assert graph.tests("tests/collect")
     assert not {

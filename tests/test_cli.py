@@ -363,12 +363,13 @@ FAILURES = {
     "loads": "import nowhere\n",
     "ends": "import os\nos._exit(0)\n",
     "is nothing": "Fails = 3\n",
-    "is not there": "Passes = 3\n",
 }
 """Files whose ``Fails`` does not play, by what fails."""
 
 
-@pytest.mark.parametrize("how", FAILURES)
+@pytest.mark.parametrize(
+    "how", ["plays", "is nothing", *(pytest.param(how, marks=pytest.mark.slow) for how in ("loads", "ends"))]
+)
 def test_a_player_that_fails_leaves_the_results_of_others(run, folder, tmp_path, how):
     player, out = tmp_path / "fails.py", tmp_path / "out"
     player.write_text(FAILURES[how])

@@ -205,10 +205,12 @@ def distilled(data):
     return distill("neural", data, max_branches=W, iterations=2)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_program(data, distilled):
     assert distill(SHIPPED, data, max_branches=W, iterations=2).program == distilled.program
 
 
+@pytest.mark.slow
 def test_the_source_plays_the_same_episodes(data, distilled, tmp_path):
     (tmp_path / "mine.py").write_text(distilled.source("Mine"))
     families = [distilled.family("member"), f"{tmp_path / 'mine.py'}:FAMILY"]
@@ -224,6 +226,7 @@ def test_the_source_plays_the_same_episodes(data, distilled, tmp_path):
     assert source.tokens.nunique() > 10
 
 
+@pytest.mark.slow
 def test_the_source_says_where_it_comes_from(distilled):
     head = distilled.source().split('"""')[0]
     assert "from neural, seed 0, at most 4 branches" in head
@@ -234,6 +237,7 @@ def test_the_source_says_where_it_comes_from(distilled):
     assert f"β = 0 stands for γ = {largest:g}, β = 1 for γ = {least:g}" in head
 
 
+@pytest.mark.slow
 def test_names_of_what_comes_with_the_package_are_taken(distilled):
     assert "class Rules(RuleController)" in distilled.source()
     assert distilled.family().name == "rules"
@@ -254,6 +258,7 @@ def test_gamma_is_what_the_policy_was_trained_for(data, policy, tmp_path, monkey
         made({"config": {"objective": {"gamma": 1e-4}}})
 
 
+@pytest.mark.slow
 def test_it_decides_as_the_policy_does(data, distilled, policy):
     """On branch orders that it was not fitted to."""
     orders, _ = each_once(data)
@@ -333,6 +338,7 @@ def test_votes_that_weigh_the_same_are_a_majority(data):
     pd.testing.assert_series_equal(shortest.tokens, plain.tokens)
 
 
+@pytest.mark.slow
 def test_no_vote_weights_lose_the_answer(data, distilled):
     """However steep, they rank the answers."""
     steep = [VoteWeights(coefficient, 0.0, 0.0) for coefficient in (60.0, -60.0, 0.0)]
@@ -361,7 +367,11 @@ def biased(policy, layer, bias):
 
 @pytest.mark.parametrize(
     ("layer", "bias"),
-    [("of_episode", [1e4, 0]), ("of_branch", [0, 1e4, 0, 0]), ("of_branch", [0, 0, 0, 1e4])],
+    [
+        ("of_episode", [1e4, 0]),
+        pytest.param("of_branch", [0, 1e4, 0, 0], marks=pytest.mark.slow),
+        pytest.param("of_branch", [0, 0, 0, 1e4], marks=pytest.mark.slow),
+    ],
 )
 def test_a_policy_that_does_one_thing_always(data, policy, layer, bias, monkeypatch):
     monkeypatch.setattr(distilling, "GENERATIONS", 3)

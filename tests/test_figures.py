@@ -167,7 +167,14 @@ FIGURES = {
 }
 
 
-@pytest.fixture(scope="module", params=itertools.product(FIGURES, figures.WIDTHS), ids=" ".join)
+DRAWN = [
+    pytest.param((kind, size), id=f"{kind} {size}", marks=() if size == "column" else pytest.mark.slow)
+    for kind, size in itertools.product(FIGURES, figures.WIDTHS)
+]
+"""What is narrow has the least room."""
+
+
+@pytest.fixture(scope="module", params=DRAWN)
 def drawn(request, tmp_path_factory):
     """A figure, as it is after it was saved; and its files."""
     kind, size = request.param

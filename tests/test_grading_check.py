@@ -29,6 +29,7 @@ def test_verdicts_that_differ_are_listed():
     assert progress == [(0, 9)]
 
 
+@pytest.mark.slow
 @needs_verify
 def test_what_takes_too_long_is_counted():
     dataset = spelled_dataset(([["7", r"\sum_{k=1}^{10^9} \frac{1}{k}"]], [500], "7", 500))
@@ -37,6 +38,7 @@ def test_what_takes_too_long_is_counted():
     assert (found.answers, found.undecided, found.disagreements) == (1, 1, ())
 
 
+@pytest.mark.slow
 @needs_verify
 def test_the_command_lists_them(run, tmp_path):
     file = tmp_path / "cell.json"

@@ -918,6 +918,7 @@ def test_a_matrix_without_probes_says_so_and_refuses_to_be_probed(tmp_path):
         gymnasium.make("autotts_jax:WidthDepth-v0", data=again, max_branches=2, disable_env_checker=True)
 
 
+@pytest.mark.slow
 def test_code_from_a_file_is_trimmed_to_the_data_and_asked_whether_it_decides_by_probes(tmp_path):
     code = tmp_path / "mine.py"
     code.write_text(
@@ -1319,6 +1320,7 @@ def test_layouts_of_others_are_imported(tmp_path, shared):
         assert dataset.cells[0].probes == (place.name == "dynasor")
 
 
+@pytest.mark.slow
 def test_published_answers_are_counted_as_numpy_does(shared):
     for path in shared("finals").glob("*.jsonl"):
         records = [json.loads(line) for line in path.read_text().splitlines()]
