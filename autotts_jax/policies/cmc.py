@@ -28,18 +28,17 @@ class CMCMemory(NamedTuple):
         round: t, the round that was begun last. Shape ().
         looked: rounds of the episode at the last look. Shape ().
         opened: whether nothing but opening branches was asked for then, for CMC to see them. Shape ().
-        depth: intervals that were read of each branch.
         pooled: the finished branches' vote.
         ema: smoothed confidence of the pool. Shape ().
         recent: EMA values of the last rounds, the newest first. Shape (8,).
         disagreement: consecutive rounds in which the branch's answer was not the winner.
-        completion: rank, above 0, that orders finished branches by when they joined the pool.
+        completion: rank that orders finished branches by when they joined the pool; of the others, the rank
+            that they get if they join it in this round.
     """
 
     round: Int32[Array, ""]
     looked: Int32[Array, ""]
     opened: Bool[Array, ""]
-    depth: Int32[Array, " W"]
     pooled: Vote
     ema: Float[Array, ""]
     recent: Float[Array, " 8"]
@@ -116,12 +115,11 @@ class CMC(Controller):
             round=jnp.int32(0),
             looked=jnp.int32(0),
             opened=jnp.bool_(True),
-            depth=none,
             pooled=Vote.nobody(view.width),
             ema=zero,
             recent=jnp.zeros(MOMENTUM_WINDOW, zero.dtype),
             disagreement=none,
-            completion=none,
+            completion=completion_rank(jnp.int32(-1), none),
         )
         return memory, Action(open=self.n_init)
 
@@ -159,10 +157,7 @@ class CMC(Controller):
             played: how many were.
         """
         last = memory.round + played - 1
-        depth = jnp.where(played > 1, view.depth - 1, memory.depth)
-        joined = view.finished & (memory.completion == 0)
-        completion = jnp.where(joined, completion_rank(last, depth), memory.completion)
-        pooled = view.vote_finals(rank=completion)
+        pooled = view.vote_finals(rank=memory.completion)
         ema = jnp.where(read, self._smooth(memory.ema, pooled), memory.ema)
         recent = jnp.where(read, jnp.roll(memory.recent, 1).at[0].set(ema), memory.recent)
         delta = ema - recent[jnp.minimum(last, self.ema_window - 1)]
@@ -182,7 +177,6 @@ class CMC(Controller):
             pooled=pooled,
             ema=ema,
             recent=recent,
-            completion=completion,
         )
         return ended, stop, opening
 
@@ -200,9 +194,9 @@ class CMC(Controller):
         stubborn = counted & (disagreement >= self.patience)
         begun = memory._replace(
             opened=jnp.bool_(False),
-            depth=view.depth,
             ema=self._smooth(memory.ema, memory.pooled),
             disagreement=disagreement,
+            completion=jnp.where(view.finished, memory.completion, completion_rank(memory.round, view.depth)),
         )
         prune = keep_live(stubborn, disagreement, view.live, 2)
         return begun, prune, jnp.where(warm & agrees, self.burst, 1)
