@@ -334,6 +334,7 @@ def test_a_reader_takes_results_along(browser, results, width, scheme):
     _, content = saved(page, "synthetic, mean of models as LaTeX")
     assert content.decode().count(" \\\\\n") == len(before)
     assert content.decode().startswith(r"\begin{tabular}{l" + "r" * (len(before[0]) - 1))
+    assert content.decode().isascii(), "signs are commands of LaTeX"
     questions = page.locator("#by-question")
     page.get_by_role("searchbox").fill("question 2")
     expect(page.locator("#matches")).to_have_text("2 questions")

@@ -162,12 +162,12 @@ for (const element of document.querySelectorAll("figure .chart")) {
 
 const LATEX = {
   "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "\\textless{}", ">": "\\textgreater{}",
-  "±": "$\\pm$", "Δ": "$\\Delta$", "γ": "$\\gamma$", "β": "$\\beta$", "≤": "$\\le$", "∞": "$\\infty$", "–": "--", "−": "$-$", "·": "$\\cdot$", "…": "\\dots{}",
+  "±": "$\\pm$", "Δ": "$\\Delta$", "γ": "$\\gamma$", "β": "$\\beta$", "≤": "$\\le$", "≥": "$\\ge$", "≶": "$\\stackrel{<}{>}$", "∞": "$\\infty$", "–": "--", "−": "$-$", "·": "$\\cdot$", "…": "\\dots{}",
 };
 const FIRST = 20;  // questions that are shown until all are asked for
 
 function latex(text) {
-  return text.replace(/[\\~^<>±Δγβ≤∞–−·…]|[&%$#_{}]/g, (found) => LATEX[found] || `\\${found}`);
+  return text.replace(/[\\~^<>±Δγβ≤≥≶∞–−·…]|[&%$#_{}]/g, (found) => LATEX[found] || `\\${found}`);
 }
 
 function quote(text) {
@@ -185,7 +185,7 @@ function textOf(cell) {
 /** What a cell is sorted by: its number if it begins with one, otherwise its text. */
 function keyOf(cell) {
   const text = textOf(cell);
-  const found = /^≤?\s*([+\-−]?[\d.]+)/.exec(text.replaceAll(",", ""));
+  const found = /^[≤≥≶]?\s*([+\-−]?[\d.]+)/.exec(text.replaceAll(",", ""));
   return found ? Number(found[1].replace("−", "-")) : text === "–" ? Infinity : text;
 }
 
