@@ -171,6 +171,7 @@ def test_files_are_candidates_of_the_archive(tmp_path):
     assert found.plot_lineage(best["number"])
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_pays_for_no_call_twice_and_comes_to_the_same(tmp_path, measured, monkeypatch):
     with serving(by_request) as server:
         run_of(tmp_path / "whole", server).search(16, None)

@@ -154,14 +154,12 @@ def test_answers_that_cost_too_much_are_answers_of_their_own():
     answers = [
         "7",
         "9^{9^{9^9}}",
-        r"\gamma(123456789)",
-        "((9!)!)!",
         r"\prod_{k=1}^{10^9} k",
         r"\binom{20000}{9000}",
     ]
-    with pytest.warns(InputWarning, match="^5 answers exceed what grading may compute"):
+    with pytest.warns(InputWarning, match="^3 answers exceed what grading may compute"):
         merged = merge_equivalent(exact_dataset(("7", answers)))
-    assert merged.matrix.answers[0, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert merged.matrix.answers[0, 0].tolist() == [0, 1, 2, 3]
 
 
 def test_without_the_parser(monkeypatch):

@@ -331,7 +331,6 @@ EPISODES = {
 
 
 @pytest.mark.parametrize("name", EPISODES)
-@settings(max_examples=60, deadline=None)
 @given(MATRICES, orders, QUESTION, BUDGETS, st.data())
 def test_episodes_equal_the_reference(name, matrix, order, question, budget, data):
     env, actions = EPISODES[name]
@@ -384,7 +383,6 @@ def end(env, params, question, order, actions):
 PROBE, PRUNE = 2 + W, 2 + 2 * W
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     MATRICES, orders, QUESTION, st.lists(atoms(fused=True).filter(lambda a: a != 1), min_size=1, max_size=25)
 )
@@ -402,7 +400,6 @@ def test_a_fused_step_is_its_two_atomic_steps(matrix, order, question, actions):
     assert same(fused, end(ATOMIC, over(ATOMIC, matrix), question, order, atomic))
 
 
-@settings(max_examples=40, deadline=None)
 @given(MATRICES, orders, QUESTION, st.lists(rounds(ends=(0,)), min_size=1, max_size=8))
 def test_a_round_is_its_atomic_steps(matrix, order, question, actions):
     game, atomic = Game(matrix, question, order), []
@@ -851,7 +848,14 @@ def test_random_words_are_those_of_jax(key):
     assert np.array_equal(keys.bits(key, 3), jax.random.bits(key, (3,)))
 
 
-@pytest.fixture(scope="module", params=["WidthDepth-v0", "WidthDepthRounds-v0", "WidthDepthMacro-v0"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "WidthDepthRounds-v0",
+        pytest.param("WidthDepth-v0", marks=pytest.mark.slow),
+        pytest.param("WidthDepthMacro-v0", marks=pytest.mark.slow),
+    ],
+)
 def begun(request):
     """An environment with an episode under way, made without ``jit``, and an action."""
     data = synthetic(questions=4, branches=8)

@@ -485,7 +485,6 @@ def test_a_baseline_shows_the_ratios_of_tokens(dataset):
         ("esc@7", "whole number >= 8"),
         ("missing.py:Mine", "there is no file missing.py"),
         ("examples/released_programs.py:Mine", "has no player Mine; it has"),
-        ("examples/released_programs.py:Branch", "neither a Controller nor a released program"),
         ("examples/released_programs.py:OptimalController@2", "β is 2"),
         ("no_such_module:Mine", "importing no_such_module failed"),
     ],

@@ -11,7 +11,7 @@ import sys
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from release_files import ITEMS, cells, change, question
 
@@ -369,7 +369,6 @@ def test_merged_answers_cannot_be_read_as_exact(write_cell, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.* have tokens that their probes contradict")  # made up
 @given(st.lists(cells(), min_size=1, max_size=3), st.randoms())
-@settings(max_examples=60, deadline=None)
 def test_nothing_is_lost_in_the_compact_format(tmp_path_factory, drawn, random):
     folder = tmp_path_factory.mktemp("cells")
     datasets = []

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain_lists import NOBODY, majority
 from scipy.special import betainc
@@ -864,7 +864,6 @@ def test_ragged_questions_are_cut_kept_or_refused(tmp_path):
     st.lists(st.lists(st.integers(0, 90_000), min_size=3, max_size=3), min_size=1, max_size=4),
     st.integers(1, 9000),
 )
-@settings(max_examples=30, deadline=None)
 def test_lengths_give_depths_and_no_probes(tmp_path_factory, drawn, interval):
     folder = tmp_path_factory.mktemp("lengths")
     records = [

@@ -88,8 +88,8 @@ class Few(Allocator):
     ("allocator", "budget", "at_once"),
     [
         ("dirichlet", 3000, 1),
-        ("naive", 5000, 4),
-        ("shadow-price", 1234, 3),
+        pytest.param("naive", 5000, 4, marks=pytest.mark.slow),
+        pytest.param("shadow-price", 1234, 3, marks=pytest.mark.slow),
         ("uniform", 20_000, 9),
         ("asc", 1, 1),
         (Few(2), 9000, 2),

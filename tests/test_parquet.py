@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from release_files import ITEMS, cells
 
@@ -81,7 +81,6 @@ def folder(dataset, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.* have tokens that their probes contradict")  # made up
 @given(st.lists(cells(), min_size=1, max_size=3), st.sets(st.sampled_from("abc")), st.integers(0, 2**32))
-@settings(max_examples=60)
 def test_nothing_is_lost(tmp_path_factory, drawn, names, seed):
     folder = tmp_path_factory.mktemp("cells")
     dataset = with_random_signals(in_cells(folder, *drawn), sorted(names), seed)

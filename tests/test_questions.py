@@ -14,7 +14,7 @@ import types
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotts_jax.collect import Problem, read_questions
@@ -352,7 +352,6 @@ def test_only_what_python_promises_to_keep_is_drawn(monkeypatch):
 
 
 @given(st.integers(1, MAX_COUNT), st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
 def test_questions_are_distinct_right_and_ever_harder(count, seed):
     questions = arithmetic(count, seed)
     assert len(questions) == count

@@ -1,5 +1,6 @@
 """What the command line sets for its process: tried in processes of their own."""
 
+import functools
 import json
 import os
 import subprocess
@@ -32,6 +33,7 @@ print(json.dumps({
 """
 
 
+@functools.cache
 def configured(**environment: str) -> dict:
     own = ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")
     kept = {name: value for name, value in os.environ.items() if name not in own}

@@ -63,6 +63,7 @@ def test_infos_are_those_of_stable_baselines3s_own_environments(beside):
     assert beside[0].get_attr("action_space") == beside[1].get_attr("action_space")
 
 
+@pytest.mark.slow
 def test_monitors_keep_what_they_are_asked_for():
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env", reason="pip install autotts-jax[sb3]")
     envs = at.sb3_vec_env("WidthDepthMacro-v0", num_envs=2, **SETTINGS)

@@ -51,13 +51,12 @@ from autotts_jax.policies.players import CONTROLLERS
 family = CONTROLLERS[{name!r}]
 few = dataclasses.replace(family, name="few", values=family.values[:: len(family.values) // 2])
 """
-EVERY_TIME = ("asc", "cmc")
 """Families of this package that are not played by slow tests alone."""
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name not in EVERY_TIME)) for name in CONTROLLERS],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name != "cmc")) for name in CONTROLLERS],
 )
 def test_every_family_plays_the_same_episodes_sealed_and_unsealed(tmp_path, name):
     file = tmp_path / "own.py"
@@ -157,6 +156,7 @@ def test_a_controller_that_looks_at_all_there_is(looks, budget, monkeypatch):
     assert len(np.unique(sealed.stop_reason)) > 1
 
 
+@pytest.mark.slow
 def test_a_trace_shows_the_same_votes_sealed_and_unsealed(looks, tmp_path):
     (tmp_path / "named.py").write_text(NAMED.format(name="asc"))
     for spec, of_finals in ((looks, False), (f"{tmp_path}/named.py:few@8", True)):
@@ -168,6 +168,7 @@ def test_a_trace_shows_the_same_votes_sealed_and_unsealed(looks, tmp_path):
         assert any(step.final for step in one) == of_finals
 
 
+@pytest.mark.slow
 def test_single_episodes_and_other_constants_play_the_same(looks):
     data = at.load("smollm2")
     orders = branch_orders(data, "repo100", range(1), 16)
@@ -436,6 +437,7 @@ def held(pid, wanted):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is where memory is read")
 def test_a_child_that_plays_holds_neither_gold_nor_what_is_not_revealed(tmp_path, monkeypatch):
     data = secret_data(np.random.default_rng(0))

@@ -529,6 +529,7 @@ def evaluated(players, **limits):
     return autotts_jax.evaluate(DATA, players, seeds=2, max_branches=3, sealing=limits)
 
 
+@pytest.mark.slow
 @needs_proc
 def test_a_player_that_takes_too_long_in_all_has_no_results_and_the_others_have_theirs(tmp_path):
     before = children()

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotts_jax.core import votes
@@ -52,7 +52,6 @@ def test_ranks_may_be_small_integers():
         assert jax.tree.map(int, vote(answers, voters, rank.astype(kind))) == jax.tree.map(int, expected)
 
 
-@settings(max_examples=80, deadline=None)
 @given(ballots)
 def test_votes_are_those_of_a_counter(ballot):
     answers, voters, rank = (
@@ -72,7 +71,6 @@ def test_votes_are_those_of_a_counter(ballot):
             assert float(outcome.confidence) == 0.0
 
 
-@settings(max_examples=80, deadline=None)
 @given(ballots, st.lists(st.sampled_from([0.25, 1, 1, 1, 2.5]), min_size=WIDTH, max_size=WIDTH))
 def test_the_heaviest_answer_wins(ballot, weights):
     """Weight first, then votes, then who came first; the outcome still tells numbers of votes."""
@@ -97,7 +95,6 @@ def test_the_heaviest_answer_wins(ballot, weights):
     assert int(outcome.top2) == max(count.values(), default=0)
 
 
-@settings(max_examples=100, deadline=None)
 @given(ballots, st.lists(st.integers(0, 4), min_size=WIDTH, max_size=WIDTH))
 def test_weighted_votes_add_up_to_what_a_sum_over_branches_does(ballot, quarters):
     answers, rank = (np.array(part, "i4") for part in (ballot[0], ballot[2]))
