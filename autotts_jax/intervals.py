@@ -229,7 +229,7 @@ def reach(gains: Float[np.ndarray, " J"]) -> float:
     Returns:
         (k·A + 1) / (k + 1): 1 where no question gains, near A where many do.
     """
-    sizes = np.abs(gains)
+    sizes = np.round(np.abs(gains), 12)  # what sums in another order leave is no gain
     largest = float(sizes.max())
     number = float(sizes.sum()) / largest if largest else 0.0
     return max(largest, (number * largest + 1) / (number + 1))

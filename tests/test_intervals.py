@@ -140,6 +140,7 @@ def test_ratios_are_of_means_and_cover_the_ratios_of_questions():
 
 def test_an_unseen_question_reaches_as_far_as_gains_leave_open():
     assert reach(np.zeros(30)) == 1
+    assert reach(np.full(30, 0.1 + 0.2 - 0.3)) == 1
     assert reach(np.array([0.0, 0.5])) == pytest.approx(0.75)
     assert reach(np.array([0.1] * 9 + [0.0] * 21)) == pytest.approx((9 * 0.1 + 1) / 10)
     assert reach(np.array([-1.0, 0.2])) == 1
