@@ -1,8 +1,9 @@
 """Counts the words of the site's pages, against the outline: ``python docs/words.py``.
 
-Code and tables count; the reference of names and commands, which is generated, does not.
+Code and tables count; the reference of names and commands, which is generated and ignored by git, does not.
 """
 
+import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -17,17 +18,15 @@ OUTLINE = {
     "CHANGELOG.md": 400,
 }
 """The most words of a page, or of the pages of a folder, for which the outline has a number."""
-GENERATED = ("docs/_build/", "docs/reference/api/", "docs/reference/cli.md", "docs/tutorials/runs/")
 
 
 def pages() -> dict[str, int]:
-    """The words of each page, by its path."""
-    files = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("**/*.md"))]
-    named = {file.relative_to(ROOT).as_posix(): file for file in files}
+    """The words of each page that git does not ignore, by its path."""
+    asked = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.check_output([*asked, "README.md", "CHANGELOG.md", "docs/*.md"], cwd=ROOT, text=True)
+    files = {name: ROOT / name for name in listed.splitlines()}
     return {
-        name: len(file.read_text(encoding="utf-8").split())
-        for name, file in named.items()
-        if not name.startswith(GENERATED)
+        name: len(file.read_text(encoding="utf-8").split()) for name, file in files.items() if file.exists()
     }
 
 
