@@ -101,3 +101,8 @@ def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
     assert kernel.any()
     others = {name: leaf for name, leaf in learned.items() if name != "of_vote"}
     jax.tree.map(np.testing.assert_array_equal, others, {name: plain.parameters[name] for name in others})
+
+
+def test_of_equally_wide_strata_each_has_a_draw():
+    drawn = draw_log_uniform(*RANGE, 8, np.random.default_rng(0))
+    assert np.floor(8 * np.log(drawn / RANGE[0]) / np.log(RANGE[1] / RANGE[0])).tolist() == list(range(8))

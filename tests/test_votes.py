@@ -71,6 +71,10 @@ def test_votes_are_those_of_a_counter(ballot):
             assert float(outcome.confidence) == 0.0
 
 
+def test_no_answer_is_correct_not_even_where_gold_is_none():
+    assert votes.is_correct(np.array([0, 1, NONE, NONE]), np.array([0, 0, 0, NONE])).tolist() == [1, 0, 0, 0]
+
+
 @given(ballots, st.lists(st.sampled_from([0.25, 1, 1, 1, 2.5]), min_size=WIDTH, max_size=WIDTH))
 def test_the_heaviest_answer_wins(ballot, weights):
     """Weight first, then votes, then who came first; the outcome still tells numbers of votes."""
