@@ -302,6 +302,44 @@ LAYOUTS = {
             "problem_source": "a book of many pages",
         }
     ),
+    "lists of tokens": each(
+        lambda q, n, g: {
+            "question": q,
+            "gold": g,
+            "choices": [
+                {"message": {"content": c}, "logprobs": {"content": [{"token": "so", "logprob": -1}] * t}}
+                for c, t in zip(TEXTS[n], TOKENS[n], strict=True)
+            ],
+        }
+    ),
+    "lists of texts of tokens": each(
+        lambda q, n, g: {
+            "question": q,
+            "doc": {"choices": [g]},
+            "outputs": [
+                {"text": c, "tokens": [{"text": "so"}] * t} for c, t in zip(TEXTS[n], TOKENS[n], strict=True)
+            ],
+        }
+    ),
+    "what a user said": rows(
+        lambda q, c, g, t: {
+            "problem": q,
+            "user_message": f"Put your answer in a box. {q * 9}",
+            "answer": f"{'I think. ' * 9}{c}",
+            "gold_answer": g,
+            "output_tokens": t,
+        }
+    ),
+    "numbers in columns": each(
+        lambda q, n, g: (
+            {"problem": q, "answer": g}
+            | {f"pred_{b}": int(a) if b else a for b, a in enumerate(ANSWERS[n])}
+            | {f"len_{b}": t for b, t in enumerate(TOKENS[n])}
+        )
+    ),
+    "texts beside their lengths": each(
+        lambda q, n, g: {"question": q, "gold": g, "samples": list(zip(TEXTS[n], TOKENS[n], strict=True))}
+    ),
     "pairs": each(
         lambda q, n, g: {
             "question": q,
@@ -380,6 +418,12 @@ def stored(folder, kind):
     elif kind == "parquet":
         pq.write_table(pa.Table.from_pylist(records), folder / "b.parquet")
         return folder / "b.parquet"
+    elif kind in ("stream.arrow", "file.arrow"):
+        table = pa.Table.from_pylist(records)
+        new = pa.ipc.new_stream if kind == "stream.arrow" else pa.ipc.new_file
+        with pa.OSFile(str(folder / "b.arrow"), "wb") as file, new(file, table.schema) as writer:
+            writer.write_table(table)
+        return folder / "b.arrow"
     elif kind == "jsonl.zst":
         with pa.CompressedOutputStream(str(folder / "b.jsonl.zst"), "zstd") as file:
             file.write(lines)
@@ -402,6 +446,7 @@ def stored(folder, kind):
 
 
 KINDS = ["jsonl", "json", "yaml", "parquet", "jsonl.gz", "jsonl.zst", "blank lines", "bom.json", "by key"]
+KINDS += ["stream.arrow", "file.arrow"]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "in a list", "columns"])
@@ -463,6 +508,10 @@ WRAPPED = {
         "index": [0, 1],
         "data": [[*record.values()] for record in LISTS_OF_ALL],
     },
+    "by number beside others": {
+        "accuracy": 0.5,
+        "details": {"type": "all", **{str(n): record for n, record in enumerate(LISTS_OF_ALL)}},
+    },
     "columns beside others": {
         "model": "m",
         **{name: [record[name] for record in LISTS_OF_ALL] for name in LISTS_OF_ALL[0]},
@@ -495,12 +544,63 @@ def test_several_models_in_one_object_are_not_mixed(tmp_path):
         import_answers(path)
 
 
-def test_files_of_several_folders_are_warned_of(tmp_path):
-    for name in ("model-a", "model-b"):
-        (tmp_path / name).mkdir()
-        write(tmp_path / name / "b.jsonl", LISTS_OF_ALL)
-    with pytest.warns(InputWarning, match=r"files of 2 folders \(model-a, model-b\) are one cell"):
-        assert import_answers(tmp_path).dataset.cells[0].num_branches == 6
+@pytest.mark.parametrize("names", [("a/b", "c/b"), ("a-7b", "a-14b"), ("qwen3", "llama3")])
+def test_files_of_several_models_are_not_mixed(tmp_path, names):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / f"{name}.jsonl", LISTS_OF_ALL)
+    with pytest.raises(
+        DataError, match=r"line 1 has a question that line 1 of .* has, too; import the files"
+    ):
+        import_answers(tmp_path)
+    assert import_answers(tmp_path, model="m").dataset.cells[0].num_branches == 6
+
+
+@pytest.mark.parametrize("names", [("seed_1", "seed_2"), ("1/b", "2/b"), ("b-5cafe2", "b-beef17")])
+def test_runs_of_one_model_are_one_cell(tmp_path, names):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / f"{name}.jsonl", LISTS_OF_ALL)
+    assert import_answers(tmp_path).dataset.cells[0].num_branches == 6
+
+
+def test_records_of_several_models_are_not_mixed(tmp_path):
+    records = [row | {"model": model} for model in ("m", "n") for row in LAYOUTS["rows"]]
+    path = write(tmp_path / "b.jsonl", records)
+    with pytest.raises(DataError, match="line 7 is of the model 'n', and others are of 'm'; import"):
+        import_answers(path)
+    assert import_answers(path, model="m").dataset.cells[0].num_branches == 6
+
+
+@pytest.mark.parametrize("where", ["first", "last"])
+def test_what_a_file_says_of_its_records_is_passed_over(tmp_path, where):
+    about = [{"model": "m", "accuracy": 0.5, "date": "2025-01-01"}]
+    records = [row | {"model": "m"} for row in LAYOUTS["rows"]]
+    path = write(tmp_path / "b.jsonl", about + records if where == "first" else records + about)
+    line = 1 if where == "first" else 7
+    with pytest.warns(InputWarning, match=f"line {line} of b.jsonl passed over: a summary, without compl"):
+        check(import_answers(path).dataset)
+
+
+def test_a_saved_dataset_is_its_tables(tmp_path):
+    stored(tmp_path, "stream.arrow")
+    (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "b.arrow"}]}', encoding="utf-8")
+    (tmp_path / "dataset_info.json").write_text('{"features": {"prompt": {"dtype": "string"}}}')
+    check(import_answers(tmp_path).dataset)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"PK\x03\x04 and more", "is a zip archive, which is not read; unpack it"),
+        (json.dumps(LAYOUTS["rows"]).encode("utf-16"), "is UTF-16 or no text at all"),
+        (json.dumps(LAYOUTS["rows"]).encode("utf-16-le"), "is UTF-16 or no text at all"),
+    ],
+)
+def test_files_of_other_kinds_are_named(tmp_path, content, words):
+    (tmp_path / "b.json").write_bytes(content)
+    with pytest.raises(DataError, match=words):
+        import_answers(tmp_path / "b.json")
 
 
 def test_completions_that_are_there_twice_are_warned_of(tmp_path):
@@ -770,9 +870,14 @@ def test_none_may_be_the_right_answer(tmp_path):
 
 @pytest.mark.parametrize("keys", [list(QUESTIONS), ["q0", "q1"]])
 def test_completions_may_be_listed_by_question_or_id(tmp_path, keys):
-    path = tmp_path / "b.json"
+    path, known = tmp_path / "b.json", known_file(tmp_path)
     path.write_text(json.dumps(dict(zip(keys, TEXTS, strict=True))), encoding="utf-8")
-    check(import_answers(path, questions=known_file(tmp_path)).dataset, None)
+    check(import_answers(path, questions=known).dataset, None)
+    path.unlink()
+    for b in range(3):  # and a file may have one of each
+        one = {key: TEXTS[n][b] for n, key in enumerate(keys)}
+        (tmp_path / f"seed{b}.json").write_text(json.dumps(one), encoding="utf-8")
+    check(import_answers(str(tmp_path / "seed*"), questions=known).dataset, None)
 
 
 def test_rounds_without_what_the_branches_wrote_are_refused(tmp_path):
@@ -1116,6 +1221,27 @@ ROW, LISTS = LAYOUTS["rows"][0], LAYOUTS["lists"][0]
         (
             [*LAYOUTS["rows"], {**LAYOUTS["rows"][0], "num_tokens": -1}],
             "line 7 has '-1' as a number of tokens",
+        ),
+        ([*LAYOUTS["rows"], {**ROW, "num_tokens": True}], "line 7 has True as a number of tokens"),
+        (
+            [*LAYOUTS["rows"], {**ROW, "num_tokens": None}],
+            "line 7 has no number of tokens in num_tokens; give it one, or name --tokenizer",
+        ),
+        ([*LAYOUTS["rows"], {**ROW, "completion": True}], "line 7 has True in completion, where others"),
+        ([{**ROW, "completion": ["7", "8"]}, *LAYOUTS["rows"]], "line 1 has ['7', '8'] in completion, where"),
+        ([*LAYOUTS["rows"], {**ROW, "completion": {"a": 1}}], "line 7 has {'a': '1'} in completion, where"),
+        (
+            [*LAYOUTS["lists"], {**LISTS, "samples": "So it is 7."}],
+            "line 3 has 'So it is 7.' in samples[*], where others have a list",
+        ),
+        (
+            [*LAYOUTS["rows"], {**ROW, "question": ["a"]}],
+            "line 7 has ['a'], which is no question in question",
+        ),
+        ([*LAYOUTS["rows"], {**ROW, "question": 7}], "line 7 has '7', which is no question in question"),
+        (
+            [LISTS, {name.upper(): value for name, value in LISTS.items()}, *LAYOUTS["lists"]],
+            "line 2 has no question in question",
         ),
         (
             [*LAYOUTS["lists"], {**LAYOUTS["lists"][0], "lengths": [1]}],

@@ -90,7 +90,7 @@ def import_(
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Files, folders or globs of one cell: JSON, JSON lines, Parquet, YAML or CSV, gzip or zstd.",
+            help="Files, folders or globs of one cell: JSON, JSONL, Parquet, Arrow, YAML, CSV, gzip or zstd.",
         ),
     ],
     out: Annotated[

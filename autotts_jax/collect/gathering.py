@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,15 @@ import numpy as np
 from autotts_jax.collect.answers import Extractor, extract, extractor
 from autotts_jax.collect.known_questions import GatheredQuestion, KnownQuestions, ProbedRound, join_samples
 from autotts_jax.collect.layouts import (
+    EVERY,
     FieldPath,
     Layout,
+    entries,
     failure,
     filtered,
+    is_number,
     is_pair,
+    is_said,
     spelled,
     spoken,
     values,
@@ -32,9 +38,9 @@ from autotts_jax.replay.spelling import ERROR
 
 _CUT_OFF = {
     *("length", "max", "limit", "truncated", "incomplete", "filter", "safety"),
-    *("abort", "aborted", "cancelled", "error", "timeout", "true"),
+    *("abort", "aborted", "cancelled", "error", "timeout"),
 }
-"""Words in reasons for which a completion ends without being complete; of flags, that it does."""
+"""Words in reasons for which a completion ends without being complete."""
 
 _CHARACTERS = 4
 """Characters of a token where nothing counts tokens."""
@@ -47,6 +53,9 @@ _LONG = 100
 
 _UNCLOSED = re.compile(r"[{}]")
 
+_OF_A_RUN = re.compile(r"(?<![^\W_])[0-9a-f]{4,}(?![^\W_])|\d+(?!\d*[bB](?![^\W_]))")
+"""What tells files of one model apart: numbers and hashes, but not its size as 7b."""
+
 
 class Gatherer:
     """Takes records one by one, and keeps answers and lengths of them, but no texts."""
@@ -58,6 +67,7 @@ class Gatherer:
         counter: TokenCounter,
         known: KnownQuestions | None,
         raw_prompts: bool,
+        model: str | None,
     ):
         self._layout, self._answers, self._count = layout, answers, counter.count
         self._known, self._raw = known, raw_prompts
@@ -66,16 +76,16 @@ class Gatherer:
         self._sizes: set[int] = set()
         self._texts: set[int] = set()
         self._repeated = 0
-        self.model = ""
+        self._one_model = model is not None
+        self.model = model or ""
         self.notes: list[str] = []
 
     def add(self, record: FileRecord) -> str:
         """Takes a record; what it returns tells it from others."""
         layout = self._layout
         text = self._question(record)
-        if not self.model and layout.model:
-            self.model = next((str(name) for name in values(record.value, layout.model) if name), "")
         question = self._questions.setdefault(text, GatheredQuestion(record._replace(value={})))
+        self._note_model(question, record)
         self._note_gold(question, record)
         if layout.probes is not None:
             return text + self._add_round(question, record)
@@ -84,7 +94,7 @@ class Gatherer:
             question.filter_ = filter_
         elif filter_ != question.filter_:
             return text
-        found = values(record.value, layout.completions)
+        found = self._completions(record)
         if all(map(is_missing, found)) and (reason := failure(record.value)):
             self._failed.append((question, record._replace(value={}), reason))
             return text
@@ -199,12 +209,14 @@ class Gatherer:
                     record.file, f"{record.place} has no {spelled(layout.key)}; number each question"
                 )
             return f"{spelled(layout.key)} {key}"
-        found = [spoken(value, "user")[0] for value in values(record.value, layout.question)]
+        asked = values(record.value, layout.question)
+        found = [spoken(value, "user")[0] for value in asked if is_said(value) and not is_number(value)]
         if not found or is_missing(found[0]):
+            what = "no" if not asked or is_missing(asked[0]) else f"{reprlib.repr(asked[0])}, which is no"
             raise DataError(
                 record.file,
-                f"{record.place} has no question in {spelled(layout.question)}; give it one, or name another "
-                "field by --question",
+                f"{record.place} has {what} question in {spelled(layout.question)}; give it one, "
+                "or name another field by --question",
             )
         said = str(found[0])
         try:
@@ -214,6 +226,41 @@ class Gatherer:
                 record.file, f"{record.place} has half of a surrogate pair in its question; remove it"
             ) from error
         return said if self._raw else question_in(said)
+
+    def _completions(self, record: FileRecord) -> list[Any]:
+        """The completions of a record, each a text, a message or an answer with its length."""
+        path = self._layout.completions
+        found = values(record.value, path)
+        lists = values(record.value, path[: path.index(EVERY)]) if EVERY in path else []
+        odd = [one for one in lists if one is not None and entries(one) is None]
+        odd += [value for value in found if not (is_said(value) or is_pair(value))]
+        if odd:
+            raise DataError(
+                record.file,
+                f"{record.place} has {reprlib.repr(odd[0])} in {spelled(path)}, where others have "
+                f"{'a list' if not found else 'a text'}; make it one, or name another field by --completions",
+            )
+        return found
+
+    def _note_model(self, question: GatheredQuestion, record: FileRecord) -> None:
+        """Checks that records and files are of one model, unless the user says so."""
+        if self._one_model:
+            return
+        first = question.record
+        told = values(record.value, self._layout.model) if self._layout.model else []
+        name = next((str(one) for one in told if one), "")
+        self.model = self.model or name
+        if name and name != self.model:
+            what = f"is of the model {name!r:.60}, and others are of {self.model!r:.60}"
+        elif record.file != first.file and _run(record.file) != _run(first.file):
+            what = f"has a question that {first.place} of {first.file} has, too"
+        else:
+            return
+        raise DataError(
+            record.file,
+            f"{record.place} {what}; import the files of each model by themselves, or name the model by "
+            "--model if it is one",
+        )
 
     def _note_repeated(self, question: str, value: Any) -> None:
         """Counts completions that are another one of their question, word for word."""
@@ -314,7 +361,13 @@ class Gatherer:
 
 
 def _is_cut_off(finish: Any) -> bool:
-    return not _CUT_OFF.isdisjoint(words((str(finish),)))
+    """Whether a reason, or a flag, says that a completion did not end by itself."""
+    return str(finish).lower() == "true" or not _CUT_OFF.isdisjoint(words((str(finish),)))
+
+
+def _run(file: Path) -> str:
+    """The path of a file without what tells the files of one model apart."""
+    return _OF_A_RUN.sub("", str(file).casefold())
 
 
 def _extracted(text: str, find: Extractor) -> str:
@@ -337,9 +390,10 @@ def _forced(probe: Any) -> str:
 
 
 class TokenCounter:
-    """Counts tokens: as files say, by a tokenizer, or by characters."""
+    """Counts tokens: as files say in a field, by a tokenizer, or by characters where there is none."""
 
-    def __init__(self, tokenizer: str | None):
+    def __init__(self, tokenizer: str | None, field: FieldPath | None):
+        self._field = field
         self._encode: Callable[[str], Sequence[int]] | None = None
         if tokenizer is not None:
             found = load_tokenizer(tokenizer)
@@ -356,10 +410,10 @@ class TokenCounter:
         """
         if isinstance(told, list):
             return len(told)
-        if told is not None:
+        if not is_missing(told):
             try:
                 count = int(float(told))
-                if count == float(told) and 0 <= count < 2**31:
+                if count == float(told) and 0 <= count < 2**31 and not isinstance(told, bool):
                     return count
             except (TypeError, ValueError, OverflowError):
                 pass
@@ -372,6 +426,12 @@ class TokenCounter:
             return 0
         if self._encode:
             return len(self._encode(text))
+        if self._field is not None:
+            raise DataError(
+                record.file,
+                f"{record.place} has no number of tokens in {spelled(self._field)}; give it one, or "
+                "name --tokenizer MODEL to count them",
+            )
         self._estimated += 1
         return -(-len(text) // _CHARACTERS)
 

@@ -28,7 +28,15 @@ from autotts_jax.collect.gathering import Gatherer, TokenCounter
 from autotts_jax.collect.grader import Form
 from autotts_jax.collect.graders import open_grader
 from autotts_jax.collect.known_questions import GatheredQuestion, KnownQuestions
-from autotts_jax.collect.layouts import SAMPLE, FieldPath, Layout, failure, parse_path, recognise
+from autotts_jax.collect.layouts import (
+    SAMPLE,
+    FieldPath,
+    Layout,
+    failure,
+    parse_path,
+    recognise,
+    without_summaries,
+)
 from autotts_jax.collect.records import FileRecord, OnProgress, find_sources, inner_records, read_records
 from autotts_jax.collect.releases import MATRIX_FIELDS
 from autotts_jax.errors import DataError, InputError, InputWarning
@@ -168,15 +176,16 @@ def import_answers(
         raise InputError(f"out is {str(out)!r}, but it must be a compact file; let its name end in .npz")
     known = None if questions is None else KnownQuestions.read(questions, told)
     sources = find_sources(files)
-    summaries: dict[Path, None] = {}
-    records = itertools.islice(_without_summaries(read_records(sources, on_progress), summaries), limit)
-    sample, layout = _recognised(sources[0], records, told, known is not None, summaries)
+    passed_over: list[FileRecord] = []
+    every = read_records(sources, on_progress)
+    records = itertools.islice(without_summaries(every, told, known is not None, passed_over), limit)
+    sample, layout = _recognised(sources[0], records, told, known is not None, passed_over)
     if answers is not None:
         layout = dataclasses.replace(layout, given=answers == GIVEN)
     if not layout.given and layout.probes is None:
         extractor(answers or "auto")  # a bad specification is an error before anything is read
-    counter = TokenCounter(tokenizer)
-    gatherer = Gatherer(layout, answers or "auto", counter, known, raw_prompts)
+    counter = TokenCounter(tokenizer, layout.tokens)
+    gatherer = Gatherer(layout, answers or "auto", counter, known, raw_prompts, model)
     held = hashlib.sha256()
     for record in itertools.chain(sample, records):
         held.update(gatherer.add(record).encode())
@@ -184,16 +193,10 @@ def import_answers(
     notes = counter.notes()
     estimated = bool(notes)
     notes += gatherer.notes
-    if summaries:
-        first, *others = summaries
+    if passed_over:
+        first, *others = passed_over
         more = f" and {len(others)} more" if others else ""
-        notes.append(f"{first.name}{more} passed over: a summary of a run, without completions")
-    if len(folders := {source.parent: None for source in sources}) > 1:
-        names = ", ".join(folder.name for folder in itertools.islice(folders, _LOOKS))
-        notes.append(
-            f"files of {len(folders)} folders ({names}{', …' * (len(folders) > _LOOKS)}) are one cell; if "
-            "they are of several models, import each folder by itself"
-        )
+        notes.append(f"{first.place} of {first.file.name}{more} passed over: a summary, without completions")
     of_question = {
         text: in_rounds(one) if one.rounds else of_completions(one) for text, one in gathered.items()
     }
@@ -209,7 +212,7 @@ def import_answers(
     named = files if isinstance(files, str | Path) else files[0]
     place = Path(named) if Path(named).is_dir() else sources[0]
     cell = Cell(
-        check_label("model", model or gatherer.model or place.resolve().parent.name or "model"),
+        check_label("model", gatherer.model or place.resolve().parent.name or "model"),
         check_label("benchmark", benchmark or place.name.partition(".")[0] or "benchmark"),
         0,
         str(place),
@@ -231,21 +234,12 @@ def import_answers(
     )
 
 
-def _without_summaries(records: Iterable[FileRecord], summaries: dict[Path, None]) -> Iterator[FileRecord]:
-    """The records but those that sum up a run of lm-evaluation-harness, whose files are noted."""
-    for record in records:
-        if all(isinstance(record.value.get(name), dict) for name in ("results", "configs", "versions")):
-            summaries[record.file] = None
-        else:
-            yield record
-
-
 def _recognised(
     source: Path,
     records: Iterator[FileRecord],
     told: Mapping[str, FieldPath],
     gold_elsewhere: bool,
-    summaries: Mapping[Path, None],
+    passed_over: Sequence[FileRecord],
 ) -> tuple[list[FileRecord], Layout]:
     """The first records, or those inside of a file's only object, and the layout of those that succeeded."""
     sample, good = list[FileRecord](), list[FileRecord]()
@@ -253,7 +247,7 @@ def _recognised(
         sample.append(record)
         if failure(record.value) is None:
             good.append(record)
-    if not sample and summaries:
+    if not sample and passed_over:
         raise DataError(
             source,
             "sums up a run and has no completions; name the samples_*.jsonl beside it, which lm_eval writes "
@@ -268,8 +262,7 @@ def _recognised(
     try:
         return sample, recognise(good or sample, told, gold_elsewhere)
     except DataError:
-        inner = sample if len(sample) < SAMPLE else []  # all that there are
-        while inner := [one for record in inner for one in inner_records(record)]:
+        for inner in inner_records(sample) if len(sample) < SAMPLE else ():  # all that there are
             with contextlib.suppress(DataError):
                 return inner, recognise(inner[:SAMPLE], told, gold_elsewhere)
         if good:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from autotts_jax.checks import check_text
@@ -52,7 +52,9 @@ _DERIVED = (
 )
 _THEIRS = ("predicted", "pred", "prediction", "model", "final", "response", "output")
 """Whose answer it is: not the reference."""
-_NUMBERED = ("id", "idx", "index", "num", "number", "key", "no")
+_NUMBERED = ("id", "idx", "index", "num", "number", "key", "no", "abbr")
+_ASKING = ("user", "system", "human")
+_SAYING = ("content", "value", "text", "prompt")
 _THINKING = ("reasoning", "thinking", "thought")
 _FAILURE = ("error", "errors")
 _FINISH = re.compile(r"(?:finish|stop|end|done)_?(?:reasons?|type)", re.IGNORECASE)
@@ -155,10 +157,12 @@ def values(record: Any, path: FieldPath) -> list[Any]:
     if not path:
         return [record]
     step, rest = path[0], path[1:]
-    if step == EVERY:
-        return [value for one in entries(record) or () for value in values(one, rest)]
+    if step == EVERY and (inside := entries(record)) is not None:
+        return [value for one in inside for value in values(one, rest)]
     if isinstance(record, dict) and EVERY in step:
         return [value for name in _numbered(record).get(step, ()) for value in values(record[name], rest)]
+    if step == EVERY:
+        return []
     if isinstance(record, dict):
         return values(record.get(step), rest)
     if isinstance(record, list) and step.isdecimal() and int(step) < len(record):
@@ -171,7 +175,7 @@ def _numbered(record: Mapping[str, Any]) -> dict[str, list[str]]:
     families: dict[str, list[str]] = {}
     for name in record:
         stem = _LAST_NUMBER.sub(EVERY, str(name))
-        if stem not in (name, EVERY) and stem.count(EVERY) == 1:
+        if stem != name and stem.count(EVERY) == 1:
             families.setdefault(stem, []).append(name)
     return {
         stem: sorted(names, key=lambda name: int(_LAST_NUMBER.findall(name)[0]))
@@ -202,7 +206,7 @@ def conversation(value: Any) -> bool:
 
 
 def _role(message: Mapping[str, Any]) -> str | None:
-    role = message.get("role", message.get("from"))
+    role = next((message[name] for name in ("role", "from", "speaker") if name in message), None)
     if not isinstance(role, str):
         return None
     return {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "assistant"}.get(
@@ -231,9 +235,7 @@ def spoken(value: Any, role: str) -> tuple[str | None, str]:
         }
         return parts["text"] or None, parts["thinking"]
     if isinstance(value, dict):
-        content = next(
-            (value[name] for name in ("content", "value", "text", "prompt") if name in value), None
-        )
+        content = next((value[name] for name in _SAYING if name in value), None)
         said, thought = spoken(content, role)
         for name, part in value.items():
             if isinstance(part, str) and words((name,))[-1] in (*_THINKING, "content") and name != "content":
@@ -286,6 +288,15 @@ def failure(value: Any) -> str | None:
     if kind in ("errored", "expired", "canceled"):
         return str(kind)
     return next(filter(None, map(failure, value.values())), None)
+
+
+def is_said(value: Any) -> bool:
+    """Tells whether a value is a text, a number, a message or several, or nothing."""
+    if isinstance(value, list):
+        return all(isinstance(part, dict) for part in value)
+    if isinstance(value, dict):
+        return not {*_SAYING, *_THINKING, "role"}.isdisjoint(words([*value]))
+    return value is None or isinstance(value, str) or is_number(value)
 
 
 def is_number(value: Any) -> bool:
@@ -345,6 +356,50 @@ class _Column:
         return not set(words(self.last_name)).isdisjoint(known)
 
 
+def without_summaries(
+    records: Iterable[FileRecord],
+    told: Mapping[str, FieldPath],
+    gold_elsewhere: bool,
+    passed_over: list[FileRecord],
+) -> Iterator[FileRecord]:
+    """Passes over what sums up the other records of a file, as its first or its last, or a run's files.
+
+    Args:
+        records: the records.
+        told: as for `recognise`.
+        gold_elsewhere: as for `recognise`.
+        passed_over: the records to which those are added that are passed over, without their values.
+
+    Yields:
+        The others.
+    """
+    before: FileRecord | None = None
+    for record, after in itertools.pairwise(itertools.chain(records, [None])):
+        assert record is not None
+        beside = [one for one in (before, after) if one is not None and one.file == record.file]
+        before = record
+        if all(isinstance(record.value.get(name), dict) for name in ("results", "configs", "versions")) or (
+            len(beside) == 1 and _is_apart(record, beside[0], told, gold_elsewhere)
+        ):
+            passed_over.append(record._replace(value={}))
+        else:
+            yield record
+
+
+def _is_apart(
+    record: FileRecord, beside: FileRecord, told: Mapping[str, FieldPath], gold_elsewhere: bool
+) -> bool:
+    """Whether a record has other names than the one beside it, and nothing to be recognised by."""
+    shared = record.value.keys() & beside.value.keys()
+    if 2 * len(shared) >= min(len(record.value), len(beside.value)) or failure(record.value):
+        return False
+    try:
+        recognise([record], told, gold_elsewhere)
+    except DataError:
+        return True
+    return False
+
+
 def recognise(
     records: Sequence[FileRecord], told: Mapping[str, FieldPath], gold_elsewhere: bool = False
 ) -> Layout:
@@ -373,8 +428,10 @@ def recognise(
             )
     if rounds := _rounds(records, columns, told):
         return rounds
-    question = told.get("question") or _question(columns)
-    completions = told.get("completions") or _completions(columns, question)
+    most = max((column.records for column in columns), default=0)
+    common = [column for column in columns if 2 * column.records > most]
+    question = told.get("question") or _question(common) or _question(columns)
+    completions = told.get("completions") or _completions(common, question) or _completions(columns, question)
     if completions is None:
         raise DataError(
             first.file,
@@ -414,11 +471,12 @@ def recognise(
         question,
         gold,
         key,
-        tokens=told.get("tokens") or (None if pairs else _tokens(own, many, len(found) == len(records))),
+        tokens=told.get("tokens")
+        or (None if pairs else _tokens(own, many, len(found) == len(records)) or _pieces(of_each, many)),
         finish=_first(own, _is_finish, True) or _first(own, _is_cut, True),
         thinking=_first(own, lambda column: column.kind == "text" and column.last(_THINKING)),
         confidences=_confidences(own),
-        given=pairs or (bool(found) and all(map(_answer_like, found))),
+        given=bool(found) and _are_answers([value[0] for value in found] if pairs else found, pairs),
         model=_model(columns),
     )
 
@@ -465,7 +523,12 @@ def _columns(records: Sequence[FileRecord]) -> list[_Column]:
             column.found.append(value)
             column.records += (path, kind) not in seen
             seen.add((path, kind))
-    return list(columns.values())
+    most = {path: max(c.records for c in columns.values() if c.path == path) for path, _ in columns}
+    return [
+        column  # and not a text among lists, or a list among texts
+        for column in columns.values()
+        if most[column.path] >= max(most.get((*column.path, EVERY), 0), most.get(column.path[:-1], 0))
+    ]
 
 
 def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str, Any]]:
@@ -502,10 +565,10 @@ def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str, Any]]
 
 
 def _are_alike(found: Sequence[Any]) -> bool:
-    """Whether values are all texts, all numbers, or all objects that share a name."""
+    """Whether values are all texts or numbers, or all objects that share a name."""
     if all(isinstance(one, dict) for one in found):
         return bool(set.intersection(*map(set, found)))
-    return all(map(_is_text, found)) or all(map(is_number, found))
+    return all(one is None or isinstance(one, str) or is_number(one) for one in found)
 
 
 def _is_part(value: Mapping[str, Any]) -> bool:
@@ -530,7 +593,7 @@ def _question(columns: Sequence[_Column]) -> FieldPath | None:
         if (rank := column.named(_QUESTION)) is not None
     ]
     if fitting:
-        return min(fitting)[2]
+        return min(fitting)[-1]
     # A conversation from the question to the completion, whatever it is called.
     whole = [
         column.path
@@ -584,6 +647,8 @@ def _answers(columns: Sequence[_Column], question: FieldPath | None) -> FieldPat
     for column in named:
         if column.kind == "numbers" and column.last((*_GOLD, *_THEIRS)):
             return (*column.path, EVERY)
+        if column.kind == "number" and column.many:
+            return column.path
     gold = _gold(named)
     single = [column for column in named if column.kind in ("text", "number") and not column.many]
     theirs = [column.path for column in single if column.last((*_THEIRS, *_COMPLETION))]
@@ -593,10 +658,10 @@ def _answers(columns: Sequence[_Column], question: FieldPath | None) -> FieldPat
 
 def _as_completion(column: _Column) -> int:
     """How likely texts are to be completions by their name; 0 if they are not."""
-    if column.last((*_DERIVED, *_THINKING)) or {*words(column.last_name)} <= {"model", "name"}:
+    if column.last((*_DERIVED, *_THINKING, *_ASKING)) or {*words(column.last_name)} <= {"model", "name"}:
         return 0
     lists = [name for name, step in itertools.pairwise(column.path) if step == EVERY]
-    if not {"token", "logprob"}.isdisjoint(words(lists)):  # its pieces
+    if "token" in words(lists) or "logprob" in words(column.path):  # its pieces
         return 0
     gold, question = column.named(_GOLD), column.named(_QUESTION)
     if column.named(_COMPLETION) is not None:
@@ -638,7 +703,8 @@ def _gold(columns: Sequence[_Column]) -> FieldPath | None:
             for column in columns
             if column.kind in ("text", "numbers") and column.many <= 1
             if not column.last((*_DERIVED, *_NUMBERED))
-            if len(column.found) == column.records and (rank := column.named(_GOLD)) is not None
+            if len(column.found) == column.records
+            if (rank := len(_GOLD) if column.last(("choice",)) else column.named(_GOLD)) is not None
         ]
     return min(fitting)[-1] if fitting else None
 
@@ -676,7 +742,8 @@ def _is_finish(column: _Column) -> bool:
 
 def _is_cut(column: _Column) -> bool:
     """Whether it says that a completion was cut off."""
-    return column.kind == "flag" and column.last(("truncated", "cut"))
+    said = {str(value).lower() for value in column.found}
+    return column.last(("truncated", "cut")) and said <= {"true", "false"}
 
 
 def _tokens(columns: Sequence[_Column], many: int, single: bool) -> FieldPath | None:
@@ -705,6 +772,20 @@ def _tokens(columns: Sequence[_Column], many: int, single: bool) -> FieldPath | 
     return None
 
 
+def _pieces(columns: Sequence[_Column], many: int) -> FieldPath | None:
+    """A list of the tokens of each completion, as texts or objects."""
+    lists = [column.path[:n] for column in columns for n, step in enumerate(column.path) if step == EVERY]
+    return next(
+        (
+            path
+            for path in lists
+            if many_in(path) == many
+            if words(path[-1:]) == ["token"] or path[-2:] == ("logprobs", "content")
+        ),
+        None,
+    )
+
+
 def _confidences(columns: Sequence[_Column]) -> FieldPath | None:
     """A confidence for each token: the longest list of numbers that is called so."""
     fitting = [
@@ -713,6 +794,12 @@ def _confidences(columns: Sequence[_Column]) -> FieldPath | None:
         if column.kind == "numbers" and any(word.startswith("conf") for word in words(column.last_name))
     ]
     return max(fitting)[1] if fitting else None
+
+
+def _are_answers(found: Sequence[Any], pairs: bool) -> bool:
+    """Whether values are answers: all of them, or most of those that stand beside their lengths."""
+    like = [*map(_answer_like, found)]
+    return 2 * sum(like) >= len(like) if pairs else all(like)
 
 
 def _answer_like(value: Any) -> bool:
@@ -779,9 +866,12 @@ def _rounds(
 
 
 def _model(columns: Sequence[_Column]) -> FieldPath | None:
-    """The name of the model, the same in all records."""
-    for column in columns:
-        names = ("model", "model_name", "model_id")
-        if column.kind == "text" and column.path[-1] in names and len(set(column.found)) == 1:
-            return column.path
-    return None
+    """The name of the model, rather one that is the same in all records."""
+    names = [
+        (len(set(column.found)), len(column.path), column.path)
+        for column in columns
+        if column.kind == "text"
+        and not column.many
+        and column.path[-1] in ("model", "model_name", "model_id")
+    ]
+    return min(names, default=(0, 0, None))[2]

@@ -1,4 +1,4 @@
-"""Records of others' files, streamed: JSON, JSON lines, YAML, CSV and Parquet, also compressed.
+"""Records of others' files, streamed: JSON, JSON lines, YAML, CSV, Parquet and Arrow, also compressed.
 
 Suffixes tell YAML and CSV from JSON; everything else is told by the content.
 """
@@ -28,15 +28,23 @@ from autotts_jax.files import exists, files_below, opened
 from autotts_jax.parsing import MAX_DEPTH, MAX_JSON, MAX_VALUES, parse_json, parse_next
 from autotts_jax.terminal import quoted
 
-SUFFIXES = (".jsonl", ".json", ".ndjson", ".parquet", ".yaml", ".yml", ".csv", ".tsv")
+SUFFIXES = (".jsonl", ".json", ".ndjson", ".parquet", ".yaml", ".yml", ".csv", ".tsv", ".arrow")
 """The files of a folder that are read, also with one of `COMPRESSED` behind."""
 COMPRESSED = (".gz", ".zst")
 
+_BESIDE_ARROW = {"state.json", "dataset_info.json", "dataset_dict.json"}
+"""What the library `datasets` writes beside the tables that it saves."""
+
 _GZIP, _ZSTD, _PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
+_ARROW_FILE, _ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"
+_PACKED = {b"PK\x03\x04": "a zip archive", b"\xfd7zXZ": "compressed by xz", b"BZh": "compressed by bzip2"}
 _LFS_POINTER = b"version https://git-lfs"
 _CHUNK = 2**20
 _BATCH = 16
 """Rows of Parquet that are unpacked at a time: what a file holds once may stand in millions of rows."""
+
+_TRIED = 8
+"""Lists inside of an object that may be its records."""
 
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _AGAIN = "fix it, or get the file again"
@@ -98,40 +106,48 @@ def find_sources(sources: str | Path | Sequence[str | Path]) -> list[Path]:
     return list(found)
 
 
-def inner_records(record: FileRecord) -> list[FileRecord]:
-    """Takes the records out of the list that a file's only object holds them in.
+def inner_records(records: Sequence[FileRecord]) -> Iterator[list[FileRecord]]:
+    """Takes the records out of a file's only object, or of its few.
 
     Args:
-        record: the object.
+        records: the objects.
 
-    Returns:
-        The records, those of the longest list of objects; none if there is no such list.
+    Yields:
+        Records that they may hold: the longest lists first, then those in these.
     """
-    found = max(_inside(record.value), key=len, default=[])
-    return [FileRecord(record.file, place, {**one}) for place, one in found]
+    inside = [sorted(_inside(record.value), key=len, reverse=True)[:_TRIED] for record in records]
+    held = [
+        [
+            FileRecord(record.file, place, {**one})
+            for record, rows in zip(records, each, strict=True)
+            for place, one in rows
+        ]
+        for each in itertools.zip_longest(*inside, fillvalue=())
+        if any(each)
+    ]
+    yield from held
+    if held:
+        yield from inner_records(held[0])
 
 
 def _inside(value: Mapping[str, Any]) -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    """Lists of objects, objects by a key each, and lists by columns, at whatever depth of an object."""
+    """Lists of objects, and what `_shaped` finds, at whatever depth of an object and beside other values."""
     for one in value.values():
         if type(one) is dict:
-            unwrapped = list(_unwrapped(one))
-            if len(unwrapped) > 1:
-                yield unwrapped
+            if len(found := _shaped(one)) > 1:
+                yield found
             yield from _inside(one)
         elif type(one) is list and one and all(type(inner) is dict for inner in one):
-            yield [(f"row {n}", inner) for n, inner in enumerate(one, 1)]
-    lists = {name: one for name, one in value.items() if type(one) is list}
-    if len(lists) > 1 and len(set(map(len, lists.values()))) == 1:
-        yield list(_unwrapped(lists))
+            yield _numbered(one)
+    yield _shaped({name: one for name, one in value.items() if type(one) is list})
+    yield _shaped({name: one for name, one in value.items() if type(one) is dict and _is_id(name)})
 
 
 def read_records(files: Sequence[Path], on_progress: OnProgress | None = None) -> Iterator[FileRecord]:
     """Reads the records of files one by one, so that no file has to fit into memory.
 
     A file is JSON, with a record a line, a list of records or one record; YAML or CSV, by its suffix; or
-    Parquet. A JSON object may also hold its records by a key each, in one list, or as a list for each column,
-    or lists of completions by ids or questions.
+    Parquet or Arrow. `_SHAPES` are those in which one object of JSON or YAML holds many records.
 
     Args:
         files: the files.
@@ -175,24 +191,31 @@ def _values(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     stream.seek(0)
     if head == _LFS_POINTER:
         raise DataError(file, "is a Git LFS pointer; run git lfs pull in its checkout")
+    if packed := next((what for mark, what in _PACKED.items() if head.startswith(mark)), None):
+        raise DataError(file, f"is {packed}, which is not read; unpack it")
     if head.startswith(_PARQUET):
         yield from _parquet_rows(file, stream)
         return
+    if head.startswith((_ARROW_FILE, _ARROW_STREAM)):
+        yield from _arrow_table(file, stream, head.startswith(_ARROW_FILE))
+        return
     try:
-        content = _unpacked(head, stream)
+        content = _unpacked(file, head, stream)
         yield from _readers(file)(file, content)
     # What gzip, zlib and Arrow raise where a file is cut off or damaged.
     except (gzip.BadGzipFile, EOFError, zlib.error, OSError) as error:
         raise DataError(file, f"is not a complete compressed file: {quoted(error)}; get it again") from error
 
 
-def _unpacked(head: bytes, stream: BinaryIO) -> BinaryIO:
+def _unpacked(file: Path, head: bytes, stream: BinaryIO) -> BinaryIO:
     if head.startswith(_GZIP):
         return gzip.GzipFile(fileobj=stream)  # type: ignore[return-value]
     if head.startswith(_ZSTD):
         import pyarrow as pa
 
         return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd"), _CHUNK)
+    if b"\0" in head:
+        raise DataError(file, "is UTF-16 or no text at all; save it as UTF-8 text")
     return stream
 
 
@@ -210,7 +233,7 @@ def _suffix(file: Path) -> str:
 
 def is_record_file(file: Path) -> bool:
     """Tells whether a file of a folder is read: by its ending, and not if it is hidden."""
-    return not file.name.startswith(".") and _suffix(file) in SUFFIXES
+    return not file.name.startswith(".") and file.name not in _BESIDE_ARROW and _suffix(file) in SUFFIXES
 
 
 def _by_number(file: Path) -> list[tuple[int, int, str]]:
@@ -319,56 +342,100 @@ class _Joined(io.RawIOBase):
         return len(content)
 
 
-def _unwrapped(value: Any, place: str = "the object") -> Iterator[tuple[str, Any]]:
-    """The records of a file that is one object: by a key each, by columns, or itself."""
-    if type(value) is dict and _is_table(value):
-        value = [dict(zip(value["columns"], row, strict=True)) for row in value["data"]]
-        yield from ((f"row {n}", row) for n, row in enumerate(value, 1))
-        return
-    inner = list(value.values()) if type(value) is dict else []
-    if len(inner) == 1 and type(inner[0]) is dict:  # by a model's name, say
-        by_key = list(_unwrapped(inner[0]))
-        if len(by_key) > 1 and by_key[0][0].startswith("entry"):
-            yield from by_key
-            return
-    numbered = inner and all(type(one) is dict and one and all(map(str.isdecimal, one)) for one in inner)
-    if numbered and len(inner) > 1 and len({*map(frozenset, inner)}) == 1 and not any(map(_is_id, value)):
-        value = {name: [one[n] for n in sorted(one, key=int)] for name, one in value.items()}
-        inner = list(value.values())
-    alike = inner and all(type(one) is dict for one in inner) and set.intersection(*map(set, inner))
-    if alike and (len(inner) > 1 or next(iter(value)).isdecimal()):
-        for key, one in value.items():
-            name = "question" if re.search(r"\s", key) else "key"  # no identifier is of several words
-            named = {"completions": one} if numbered else one
-            yield f"entry {key!r:.60}", {name: key, **named}
-        return
-    lists = [one for one in inner if type(one) is list]
-    if len(lists) == len(inner) > 1 and all(map(_is_id, value)):
-        for key, one in value.items():
-            name = "question" if re.search(r"\s", key) else "key"
-            yield f"entry {key!r:.60}", {name: key, "completions": one}
-        return
-    if len(lists) == len(inner) > 1 and len({len(one) for one in lists}) == 1:
-        for n, row in enumerate(zip(*lists, strict=True), 1):
-            yield f"row {n}", dict(zip(value, row, strict=True))
-        return
-    yield place, value
+# --- one object
+
+
+def _unwrapped(value: Any, place: str = "the object") -> list[tuple[str, Any]]:
+    """The records of a file that is one object, or itself."""
+    return (_shaped(value) if type(value) is dict else []) or [(place, value)]
+
+
+def _shaped(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The records that an object holds in the first of `_SHAPES` that it has; none where it has none."""
+    return next(filter(None, (read(value) for read in _SHAPES if value)), [])
+
+
+def _table(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Rows beside the names of their columns: ``{"columns": ["a", "b"], "data": [[1, 2], [3, 4]]}``."""
+    names, rows = value.get("columns"), value.get("data")
+    if type(names) is not list or type(rows) is not list or not all(type(name) is str for name in names):
+        return []
+    if not all(type(row) is list and len(row) == len(names) for row in rows):
+        return []
+    return _numbered(dict(zip(names, row, strict=True)) for row in rows)
+
+
+def _below_one_key(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Records by a key each below one more, as a model's name: ``{"m": {"q1": {…}, "q2": {…}}}``."""
+    inner, *others = value.values()
+    if others or type(inner) is not dict or not inner:
+        return []
+    return next((found for read in _BY_KEY if len(found := read(inner)) > 1), [])
+
+
+def _columns_by_number(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """A numbered object for each column: ``{"a": {"0": 1, "1": 3}, "b": {"0": 2, "1": 4}}``."""
+    columns = [*value.values()]
+    if len(columns) < 2 or any(map(_is_id, value)) or not all(map(_is_numbered, columns)):
+        return []
+    if len({*map(frozenset, columns)}) > 1:
+        return []
+    return _columns({name: [one[n] for n in sorted(one, key=int)] for name, one in value.items()})
+
+
+def _completions_by_key(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Completions by an id or a question each: ``{"q1": ["…"]}``, ``{"q1": "…"}``, ``{"q1": {"0": "…"}}``."""
+    listed = (
+        len(value) > 1 and all(map(_is_id, value)) and all(type(one) in (str, list) for one in value.values())
+    )
+    numbered = all(map(_is_numbered, value.values())) and _are_keys(value)
+    return _keyed({key: {"completions": one} for key, one in value.items()}) if listed or numbered else []
+
+
+def _objects_by_key(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Objects that share a name by a key each: ``{"q1": {"question": "…"}, "q2": {"question": "…"}}``."""
+    objects = all(type(one) is dict for one in value.values()) and set.intersection(*map(set, value.values()))
+    return _keyed(value) if objects and _are_keys(value) else []
+
+
+def _columns(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """A list for each column: ``{"a": [1, 3], "b": [2, 4]}``."""
+    if len(value) < 2 or not all(type(one) is list for one in value.values()):
+        return []
+    if len({*map(len, value.values())}) > 1:
+        return []
+    return _numbered(dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True))
+
+
+_BY_KEY = (_below_one_key, _completions_by_key, _objects_by_key)
+_SHAPES = (_table, _below_one_key, _columns_by_number, _completions_by_key, _objects_by_key, _columns)
+"""Readers of the shapes that one object with many records may have, in the order in which they are tried."""
+
+
+def _numbered(rows: Iterable[Any]) -> list[tuple[str, Any]]:
+    return [(f"row {n}", row) for n, row in enumerate(rows, 1)]
+
+
+def _keyed(records: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Any]]:
+    """A record for each key, which is a question where it is of several words."""
+    return [
+        (f"entry {key!r:.60}", {"question" if re.search(r"\s", key) else "key": key, **one})
+        for key, one in records.items()
+    ]
+
+
+def _are_keys(value: Mapping[str, Any]) -> bool:
+    """Whether the names of an object may be keys of records rather than names of values."""
+    return len(value) > 1 or next(iter(value)).isdecimal()
+
+
+def _is_numbered(value: Any) -> bool:
+    return type(value) is dict and bool(value) and all(map(str.isdecimal, value))
 
 
 def _is_id(key: str) -> bool:
     """Whether a key is an id or a question, and no name of a column: with a number, or of many words."""
     return re.search(r"\d|(\s.*){3}", key) is not None
-
-
-def _is_table(value: Mapping[str, Any]) -> bool:
-    """Whether an object holds rows of values beside the names of their columns."""
-    names, rows = value.get("columns"), value.get("data")
-    return (
-        type(names) is list
-        and type(rows) is list
-        and all(type(name) is str for name in names)
-        and all(type(row) is list and len(row) == len(names) for row in rows)
-    )
 
 
 # --- YAML, CSV and Parquet
@@ -458,6 +525,18 @@ def _parquet_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
         yield from arrow_rows(file, table.iter_batches(batch_size=_BATCH))
     except (pa.ArrowException, OSError) as error:
         raise DataError(file, f"is not a complete Parquet file: {quoted(error)}; get it again") from error
+
+
+def _arrow_table(file: Path, stream: BinaryIO, is_file: bool) -> Iterator[tuple[str, Any]]:
+    import pyarrow as pa
+
+    try:
+        table = pa.ipc.open_file(stream) if is_file else pa.ipc.open_stream(stream)
+        _check_columns(file, table.schema.names)
+        batches = map(table.get_batch, range(table.num_record_batches)) if is_file else table
+        yield from arrow_rows(file, batches)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(file, f"is not a complete Arrow file: {quoted(error)}; get it again") from error
 
 
 def arrow_rows(source: object, batches: Iterable[Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -6,7 +6,16 @@ import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from autotts_jax.collect.layouts import SAMPLE, Layout, filtered, recognise, spelled, spoken, values
+from autotts_jax.collect.layouts import (
+    SAMPLE,
+    Layout,
+    filtered,
+    recognise,
+    spelled,
+    spoken,
+    values,
+    without_summaries,
+)
 from autotts_jax.collect.prompts import question_in
 from autotts_jax.collect.records import FileRecord, find_sources, is_record_file, read_records
 from autotts_jax.collect.rows import Row, is_missing
@@ -32,7 +41,7 @@ def usual_rows(source: str) -> Iterator[Row] | None:
     """
     plain = is_record_file(Path(source))
     try:
-        records = read_records(find_sources(source))
+        records = without_summaries(read_records(find_sources(source)), {}, False, [])
         sample = list(itertools.islice(records, SAMPLE))
         layout = recognise(sample, {}) if sample else None
     except ValueError:
