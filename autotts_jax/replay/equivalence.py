@@ -169,6 +169,7 @@ _COORDINATES = re.compile(r"(?<![A-Za-z\\])[xyz]+(?![A-Za-z])")
 _CONGRUENT = re.compile(
     rf"(?:{_VARIABLE.pattern} ?\\equiv ?)?(?P<residue>[^()]+?) ?\(mod (?P<modulus>[^()]+)\)"
 )
+_REMAINDER = re.compile(r"(-?[0-9]+) ?\\bmod ?\{?([0-9]+)\}?")
 _PRODUCT = re.compile(r"[xyz](?: ?(?:\\cdot)? ?[xyz])+")
 _MATRIX = re.compile(
     r"(?P<open>\\?[(\[{|.])? ?\\begin ?\{(?P<kind>[a-zA-Z]*matrix\*?|array)\}"
@@ -231,10 +232,9 @@ class _Reader:
         if match := _FOR_INTEGERS.fullmatch(text):
             return self.read(_of_n(match["formula"], match["name"] or match["named"]))
         if match := _CONGRUENT.fullmatch(text):
-            residue, modulus = number(match["residue"]), number(match["modulus"])
-            if residue is None or not modulus or modulus.denominator > 1:
-                raise UnreadableError
-            return f"{written(residue % modulus)} (mod {written(modulus)})"
+            return _residues(match["residue"], match["modulus"])
+        if match := _REMAINDER.fullmatch(text):
+            return _residues(*match.groups()).partition(" ")[0]
         if len(parts := _split(text, _CUP)) > 1:
             return " \\cup ".join(sorted({self.read(part) for part in parts}, key=_order))
         if len(parts := _split(text, _AND_OR)) > 1:
@@ -355,6 +355,26 @@ def _order(element: str) -> tuple[bool, Fraction, str]:
 def _set(elements: Sequence[str]) -> str:
     """A set or a list without an order; that of one element is its element."""
     return ", ".join(sorted(set(elements), key=_order))
+
+
+def _residues(listed: str, modulo: str) -> str:
+    """The set of what is congruent to one of the numbers that are listed.
+
+    Raises:
+        UnreadableError: these are no numbers, or the modulus is no integer.
+    """
+    signed = [_with_sign(part, turn) for part in _split(listed, _AND_OR) for turn in (0, 1)]
+    residues = [number(part.strip().removeprefix("+").strip()) for part in signed]
+    modulus = number(modulo)
+    if None in residues or not modulus or modulus.denominator > 1:
+        raise UnreadableError
+    return _set(
+        [
+            f"{written(residue % modulus)} (mod {written(modulus)})"
+            for residue in residues
+            if residue is not None
+        ]
+    )
 
 
 def _of_n(formula: str, name: str) -> str:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from autotts_jax.replay.spelling import MAX_LENGTH, UnreadableError, text_form, written
+from autotts_jax.replay.spelling import MAX_LENGTH, PAIR, TRIPLE, UnreadableError, text_form, written
 
 MAX_DIGITS = 4000
 """Digits that the value of a formula, or of a part of it, may have; Python writes numbers of up to 4300."""
@@ -23,6 +23,8 @@ _MAX_EXPONENT = 100
 
 _FUNCTION = re.compile("(?:arc)?(?:sin|cos|tan)|(?:sin|cos|tan)h|cot|sec|csc|log|exp|sqrt|max|min|gcd|lcm")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_FACTORS = re.compile(rf"(?<![\\A-Za-z])(?:{PAIR.pattern}|{TRIPLE.pattern})(?![A-Za-z])")
+_MATHEMATICS = re.compile(r"(?=.*[-+/^0-9]|.*\\frac)(?:[^\\]|\\(?:frac|sqrt|cdot|times|pi)(?![A-Za-z]))*")
 _SMALL_WORD = re.compile("as|at|be|by|do|he|if|in|is|it|me|my|no|of|on|or|so|to|up|we", re.IGNORECASE)
 _NUMBERED = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+ *[0-9]")  # x2, which may be x_2 or x^2; 5 ft 3 in; CO2
 _BESIDE = re.compile(r"(?:(?<![\w\\^}.])[0-9]+(?:\.[0-9]+)?|\)) ?(?=(?:\\left ?)?\()")
@@ -79,8 +81,9 @@ def formula(text: str, other: str | None = None) -> str:
     """
     if text in _own and other is None:
         return text
+    beside = other is not None or _MATHEMATICS.fullmatch(text) is not None
     for side in (text, other or ""):
-        if _NUMBERED.search(side) or any(map(_is_word, _WORD.findall(side))):
+        if _NUMBERED.search(side) or any(_is_word(word, beside) for word in _WORD.findall(side)):
             raise UnreadableError
     try:
         sides = [_parsed(side) for side in (text, other) if side is not None]
@@ -105,9 +108,9 @@ def formula(text: str, other: str | None = None) -> str:
     raise OversizeError(as_written)
 
 
-def _is_word(letters: str) -> bool:
+def _is_word(letters: str, beside: bool) -> bool:
     """Whether letters are a word, or an order such as BAC, rather than a product such as ab."""
-    product = len(letters) == 2
+    product = len(letters) == 2 or (beside and TRIPLE.fullmatch(letters))
     return bool(_SMALL_WORD.fullmatch(letters)) or not (product or _FUNCTION.fullmatch(letters))
 
 
@@ -147,7 +150,8 @@ def _parsed(text: str) -> Any:
     """
     from sympy import Expr, nan, zoo
 
-    found = _parser()(is_real=True).parse(_BESIDE.sub(r"\g<0> \\cdot ", text))
+    apart = _FACTORS.sub(lambda letters: " ".join(letters[0]), text)  # tr is no trace
+    found = _parser()(is_real=True).parse(_BESIDE.sub(r"\g<0> \\cdot ", apart))
     if not isinstance(found, Expr) or found.has(nan, zoo):
         raise UnreadableError
     return found

@@ -104,6 +104,7 @@ _REWRITTEN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\*\*", "^"),
         (r"\^ ?\(([^()]*)\)", r"^{\1}"),
         (r"\^ ?(-[0-9]+)", r"^{\1}"),
+        (r"\\(sin|cos|tan) ?\^ ?\{ ?-1 ?\}", r"\\arc\1"),
         (r"(?<=[0-9]) ?\^ ?\{? ?(st|nd|rd|th) ?\}?(?![A-Za-z])", r"\1"),
         (r"^- ?\( ?([0-9./]+|\\frac\{[0-9]+\}\{[0-9]+\}) ?\)$", r"-\1"),
         (r"(?<=[)\]]) ?U ?(?=[(\[])", r"\\cup "),
@@ -111,6 +112,7 @@ _REWRITTEN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?<=\\equiv)(.*?) ?\(? ?(?:\\b?mod|\bmod) ?\{?([0-9]+|[a-z])\}? ?\)?$", r"\1 (mod \2)"),
         (r"(?<![\\A-Za-z])log_?(2|10) ?(?=\()", r"\\log_{\1}"),
         (r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|ln|log|exp)(?= ?[({^\\]| [0-9a-z](?![A-Za-z]))", r"\\\1"),
+        (r"(?<![\\A-Za-z])(gcd|lcm)(?= ?\()", r"\\\1"),
         (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi "),
     )
 )
@@ -303,8 +305,10 @@ _LETTERS = r"[^\W\d_]"
 _WORDS = re.compile(rf"{_LETTERS}(?:{_LETTERS}|[ ,.'-])*")
 _LONG_WORD = re.compile(_LETTERS + "{4}")
 _FACTORS = re.compile("[abc]{2,3}|[kmn]{2,3}|[pqrs]{2,3}|[xyz]{2,3}", re.IGNORECASE)
-_PAIR = re.compile("(?!as|at|by|my|us)[abcfghjkmnpqrstuvwxyz]{2}")
+PAIR = re.compile("(?!as|at|by|my|us)[abcfghjkmnpqrstuvwxyz]{2}")
 """Two letters that are a product, as cn: neither words nor constants, and no units."""
+TRIPLE = re.compile("[bcfghjklmnpqrstvwxz]{3}|[xyz]{3}")
+"""Three letters that are a product beside mathematics, as in 2mgh; alone they may be an angle or an order."""
 _MONTHS = [
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
@@ -360,7 +364,7 @@ def text_form(text: str) -> str | None:
     if not _is_words(text):
         return None
     small = text.casefold()
-    if _PAIR.fullmatch(small) and not _UNIT_NAME.fullmatch(small):
+    if PAIR.fullmatch(small) and not _UNIT_NAME.fullmatch(small):
         return None if small == text else text.upper()  # NC is no product
     return small
 
@@ -418,6 +422,8 @@ def _measures(unit: str, value: str, apart: bool) -> bool:
     names = re.findall("[A-Za-zµμ]+", unit)
     if not all(map(_is_unit, names)):
         return False
+    if names and TRIPLE.fullmatch(names[0]) and not _UNIT_NAME.fullmatch(names[0]):
+        return apart and value[-1].isdigit()
     if not names or len(names[0]) > 1:
         return True
     return apart and re.search(r"(?<![\\A-Za-z])[A-Za-z]|[A-Za-z]$", value) is None
