@@ -21,7 +21,7 @@ from plain_lists import majority
 
 import autotts_jax as at
 from autotts_jax.core import Allocator, read_through, spend
-from autotts_jax.errors import InputError
+from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments import ORACLE, branch_orders
 from autotts_jax.experiments.batch import concave_slopes, read_by_oracle, redrawn
 from autotts_jax.intervals import Questions
@@ -305,10 +305,13 @@ def test_weights_are_learned_saved_and_named_by_their_file(run, tmp_path):
     ("content", "message"),
     [
         ("", "weights of an allocator, gain, doubt"),
-        ("[1]", "does not hold the weights"),
-        ('{"gain": 1, "speed": 2}', "speed"),
-        ('{"gain": "much"}', "gain is 'much', but it must be a finite number"),
-        ('{"gain": 1e999}', "gain is inf"),
+        ("[1]", "an object of exactly these"),
+        ("{}", "an object of exactly these"),
+        (
+            json.dumps(dict.fromkeys(vars(LinearIndex()), "much")),
+            "gain is 'much', but it must be a finite number",
+        ),
+        (json.dumps(dict.fromkeys(vars(LinearIndex()), 1e38)), "gain is 1e"),
         (None, "No such file"),
     ],
 )
@@ -316,7 +319,14 @@ def test_files_without_weights_are_refused(tmp_path, content, message):
     file = tmp_path / "weights.json"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(DataError, match=message):
+        as_allocator(str(file))
+
+
+def test_weights_are_not_read_from_a_device(tmp_path):
+    file = tmp_path / "weights.json"
+    file.symlink_to("/dev/zero")
+    with pytest.raises(DataError, match="a pipe or a device"):
         as_allocator(str(file))
 
 

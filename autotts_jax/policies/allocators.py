@@ -23,8 +23,8 @@ from autotts_jax.checks import check_float
 from autotts_jax.core.batch import Allocator
 from autotts_jax.core.controller import check_fields, within
 from autotts_jax.core.view import View
-from autotts_jax.errors import InputError
-from autotts_jax.files import write_atomically
+from autotts_jax.errors import DataError, InputError
+from autotts_jax.files import read_bytes, write_atomically
 from autotts_jax.parsing import parse_json
 from autotts_jax.typing import Array
 
@@ -246,12 +246,18 @@ def save_weights(path: str | Path, allocator: LinearIndex) -> None:
 
 
 def _read_weights(path: Path) -> LinearIndex:
+    names = [field.name for field in dataclasses.fields(LinearIndex)]
+    content = read_bytes(path)
     try:
-        weights = parse_json(path.read_bytes())
-        return LinearIndex(**{name: check_float(name, weight) for name, weight in weights.items()})
-    except (AttributeError, OSError, TypeError, ValueError) as error:
-        names = ", ".join(field.name for field in dataclasses.fields(LinearIndex))
-        raise InputError(f"{path} does not hold the weights of an allocator, {names}: {error}") from error
+        weights = parse_json(content)
+        if not isinstance(weights, dict) or weights.keys() != set(names):
+            raise ValueError("it has to be an object of exactly these")
+        # Their sum with the logarithms fits into float32.
+        return LinearIndex(**{name: check_float(name, weights[name], -1e30, most=1e30) for name in names})
+    except ValueError as error:
+        raise DataError(
+            path, f"does not hold the weights of an allocator, {', '.join(names)}: {error}"
+        ) from error
 
 
 def as_allocator(allocator: Any, also: Sequence[str] = ()) -> tuple[str, Allocator]:
