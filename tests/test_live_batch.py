@@ -233,7 +233,10 @@ def test_runs_of_single_questions_and_batches_are_not_mixed(whole, tmp_path):
 
 
 def test_damaged_files_are_refused(whole, tmp_path):
+    row, _, rest = (whole[0] / "reads.jsonl").read_bytes().partition(b"\n")
+    long = json.dumps(json.loads(row) | {"tokens": 10**12}).encode() + b"\n" + rest
     for damaged, message in (
+        (long, "line 1 is damaged: more than"),
         (b'{"question": 0}\n', "line 1 is damaged"),
         (2 * (whole[0] / "reads.jsonl").read_bytes(), "twice"),
         (b"\xff\xfe\n", "line 1 is damaged"),

@@ -187,7 +187,12 @@ class RunFolder:
             whole = content[: content.rfind(b"\n") + 1]
             if whole != content:
                 files.write_atomically(path, whole)
-        return self._resumed(READS, BranchRead, lambda row: (row.question, row.branch))
+        rows = self._resumed(READS, BranchRead, lambda row: (row.question, row.branch))
+        most = self._settings.sampling.max_tokens
+        for number, row in enumerate(rows, 1):
+            if row.tokens > most:
+                raise DataError(path, f"line {number} is damaged: more than {most} tokens; delete it")
+        return rows
 
     def _resumed(self, name: str, kind: type[Line], key: Callable[[Line], Any]) -> list[Line]:
         """The rows of a file, if there are any, made with the settings of this run."""
