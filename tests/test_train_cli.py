@@ -591,7 +591,11 @@ def test_signals_are_measured_without_the_held_out_questions(config, tmp_path, m
         (("hidden = 4", 'signals = "eat"'), "network.signals is 'eat': input should be a valid array"),
         (("hidden = 4", 'signals = ["EAT"]'), "toy.toml: network.signals is ('EAT',), but a signal cannot"),
         (("hidden = 4", 'signals = ["eat", "eat"]'), "signals is ('eat', 'eat'); name each signal once"),
-        (("hidden = 4", "hidden = 0"), "toy.toml: network.hidden is 0, but it must be at least 1"),
+        (("hidden = 4", "hidden = 0"), "toy.toml: network.hidden is 0, but it must be between 1 and 16384"),
+        (
+            ("hidden = 4", "hidden = 1000000000"),
+            "toy.toml: network.hidden is 1000000000, but it must be between",
+        ),
         (("hidden = 4", 'actions = "all"'), "network.actions is 'all': input should be 'rounds' or 'atomic'"),
         (
             ("hidden = 4", 'actions = "atomic"\n[warm_start]'),

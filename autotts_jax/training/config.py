@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pydantic
 
+from autotts_jax.checks import check_int
 from autotts_jax.core.costs import CostModel, CostName
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import read_bytes
@@ -22,7 +23,7 @@ from autotts_jax.training.evolution import EvolutionSettings
 from autotts_jax.training.imitation import WarmStartSettings
 from autotts_jax.training.ppo import PPOSettings
 from autotts_jax.training.run_state import RunSettings
-from autotts_jax.training.settings import Settings
+from autotts_jax.training.settings import MAX_SIZE, Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +75,7 @@ class NetworkSettings(Settings):
     signals: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.hidden < 1:
-            raise InputError(f"hidden is {self.hidden}, but it must be at least 1")
+        check_int("hidden", self.hidden, 1, MAX_SIZE)
         object.__setattr__(self, "signals", signal_names(self.signals))
 
 

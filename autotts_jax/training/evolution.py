@@ -18,12 +18,13 @@ import numpy as np
 import optax
 from jaxtyping import Bool, Float, Num, PRNGKeyArray, UInt32
 
+from autotts_jax.checks import check_int
 from autotts_jax.envs.params import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural.network import SignalInput
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters
 from autotts_jax.training.arena import Arena
-from autotts_jax.training.settings import Settings
+from autotts_jax.training.settings import MAX_SIZE, Settings
 from autotts_jax.training.trainer import Metrics
 from autotts_jax.typing import Array
 
@@ -56,6 +57,8 @@ class EvolutionSettings(Settings):
         for name in ("std", "learning_rate", "decay_updates", "num_gammas", "max_branches"):
             if not 0 < getattr(self, name) < np.inf:
                 raise InputError(f"{name} is {getattr(self, name)}, but it must be positive")
+        for name in ("population", "num_gammas"):
+            check_int(name, getattr(self, name), 1, MAX_SIZE)
 
 
 class EvolutionState(NamedTuple):

@@ -19,6 +19,7 @@ import numpy as np
 import optax
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
+from autotts_jax.checks import check_int
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.recording import record
 from autotts_jax.core.view import Action, StopReason
@@ -39,7 +40,7 @@ from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.training import teachers
 from autotts_jax.training.arena import Arena, draw_log_uniform
-from autotts_jax.training.settings import Settings
+from autotts_jax.training.settings import MAX_SIZE, Settings
 from autotts_jax.training.vote_weights import learn_vote_weights
 from autotts_jax.typing import Array, Scalar
 
@@ -318,6 +319,8 @@ class WarmStartSettings(Settings):
             value = getattr(self, field.name)
             if field.name != "until_peak" and not 0 < value < np.inf:
                 raise InputError(f"{field.name} is {value}, but it must be positive")
+        for name in ("fits", "population", "num_gammas"):
+            check_int(name, getattr(self, name), 1, MAX_SIZE)
 
 
 def fit_teachers(

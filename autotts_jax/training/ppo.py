@@ -33,7 +33,7 @@ from autotts_jax.terminal import counted_branches
 from autotts_jax.training.advantages import advantages
 from autotts_jax.training.critic import PrivilegedCritic, apply_critic
 from autotts_jax.training.experience import Lanes, Transition, Weights, begin_lanes, play
-from autotts_jax.training.settings import Settings
+from autotts_jax.training.settings import MAX_SIZE, Settings
 from autotts_jax.training.trainer import Metrics
 from autotts_jax.typing import Array
 
@@ -81,7 +81,7 @@ class PPOSettings(Settings):
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value, least = getattr(self, field.name), 1 if field.metadata else 0
-            most = 1 if field.name in ("clip", "gae_lambda") else math.inf
+            most = {"clip": 1, "gae_lambda": 1, "num_envs": MAX_SIZE}.get(field.name, math.inf)
             # Arrays of rates, and what JAX puts in their place, are not checked.
             if isinstance(value, int | float) and not least <= value <= most:
                 limits = f"at least {least}" if most == math.inf else f"in {least} … {most}"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+MAX_SIZE = 2**14
+"""The largest width or population. XLA does not say that memory is missing: it aborts, or waits for ever."""
+
 
 class Settings:
     """Base class of the frozen dataclasses that describe a section of a configuration.
