@@ -248,6 +248,29 @@ def test_a_long_reply_is_a_failure(server, tmp_path):
     assert path.stat().st_size < 100_000
 
 
+@pytest.mark.parametrize(
+    ("head", "failure"),
+    [
+        (b"", "the reply has more than 16777216 bytes"),
+        (b"Content-Encoding: gzip\r\n", "the server's reply is not a chat completion"),
+    ],
+)
+def test_a_reply_without_end_is_not_held(server, tmp_path, head, failure):
+    sent = 0
+
+    def endless():
+        nonlocal sent
+        yield b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n" + head + b"\r\n"
+        while sent < 1 << 28:
+            sent += 1 << 20
+            yield bytes(1 << 20)
+
+    server.script = lambda _: endless()
+    (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert draft.failure == failure
+    assert sent < 1 << 27
+
+
 def test_a_busy_server_is_asked_again(server, tmp_path):
     troubles = [(429, {"error": {"message": "slow down"}}), (503, {"error": {"message": "loading"}})]
     server.script = lambda _: troubles.pop() if troubles else REPLY

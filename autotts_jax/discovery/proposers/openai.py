@@ -20,7 +20,7 @@ from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS, Transcript
 from autotts_jax.discovery.population import Written
 from autotts_jax.discovery.proposers.prompts import code_of, prompt
 from autotts_jax.discovery.proposers.protocol import Draft
-from autotts_jax.discovery.proposers.replies import api_key, ask, was_sent
+from autotts_jax.discovery.proposers.replies import api_key, ask, opened, was_sent
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
 from autotts_jax.keys import hidden
@@ -198,7 +198,7 @@ class OpenAIProposer:
             DataError: a transcript is damaged.
         """
         with needs("discover", f"the proposer {OPENAI}"):
-            import openai
+            import openai  # noqa: F401
         calls = [self._call(messages, folder / TRANSCRIPTS, name) for name, messages in asked.items()]
         paid, kept = self._paid(folder), {}
         for name, call in zip(asked, calls, strict=True):
@@ -210,13 +210,7 @@ class OpenAIProposer:
                 paid = after
         key = api_key()
         with (
-            openai.OpenAI(
-                # Servers of one's own need no key, but the client does.
-                api_key=key or "none",
-                base_url=self.base_url,
-                max_retries=0,
-                timeout=self.seconds,
-            ) as client,
+            opened(key, self.base_url, self.seconds) as client,
             ThreadPoolExecutor(self.count) as pool,
         ):
             answers = {name: pool.submit(self._ask, client, call, key) for name, call in kept.items()}

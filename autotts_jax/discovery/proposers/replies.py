@@ -6,6 +6,7 @@ it cannot read it raises in many ways. Here a call ends in time, and what is not
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -24,6 +25,9 @@ ATTEMPTS = 6
 MAX_TEXT = 1 << 20
 """Characters of a reply at most."""
 
+MAX_REPLY = 1 << 24
+"""Bytes of a reply at most."""
+
 _UNSENT = ("ConnectError", "ConnectTimeout", "UnsupportedProtocol")
 """What the client's transport, which differs between its versions, calls requests that were never sent."""
 
@@ -37,6 +41,41 @@ def api_key() -> str:
         InputError: it cannot be sent.
     """
     return checked_key(os.environ.get(KEY, ""), KEY)
+
+
+class _TooLongError(Exception):
+    """A reply has more than `MAX_REPLY` bytes."""
+
+
+def opened(key: str, base_url: str | None, seconds: float) -> Any:
+    """Opens the client, which by itself would hold a reply of any length in memory.
+
+    Args:
+        key: the key, empty for none.
+        base_url: the server, as of `OpenAIProposer`.
+        seconds: seconds in which the server has to say something.
+    """
+    import openai
+
+    class Client(openai.DefaultHttpxClient):
+        def send(self, request: Any, **options: Any) -> Any:
+            content = bytearray()
+            request.headers["accept-encoding"] = "identity"  # what is packed may have any length
+            with contextlib.closing(super().send(request, **{**options, "stream": True})) as reply:
+                if reply.headers.get("content-encoding", "identity") != "identity":
+                    raise ValueError("the reply is packed")
+                for part in reply.iter_raw():
+                    content += part
+                    if len(content) > MAX_REPLY:
+                        raise _TooLongError
+            return type(reply)(
+                reply.status_code, headers=reply.headers, content=bytes(content), request=request
+            )
+
+    # Servers of one's own need no key, but the client does.
+    return openai.OpenAI(
+        api_key=key or "none", base_url=base_url, max_retries=0, timeout=seconds, http_client=Client()
+    )
 
 
 def was_sent(error: Exception) -> bool:
@@ -81,6 +120,8 @@ def ask(
             if not was_sent(error):
                 raise
             return {"failure": f"no reply within {seconds:g} s", "used": None}
+        except _TooLongError:
+            return {"failure": f"the reply has more than {MAX_REPLY} bytes", "used": None}
         except openai.BadRequestError as error:
             if "max_completion_tokens" not in str(error) or "max_tokens" not in request:
                 raise
