@@ -542,6 +542,18 @@ def test_a_player_that_takes_too_long_in_all_has_no_results_and_the_others_have_
     assert children() == before
 
 
+def test_where_no_player_has_results_all_are_named(tmp_path):
+    (tmp_path / "none.py").write_text("raise RuntimeError('at once')\n")
+    (tmp_path / "late.py").write_text(
+        "class Late:\n    def __init__(self, config): raise RuntimeError('later')\n    solve = None\n"
+    )
+    with pytest.raises(InputError) as error:
+        evaluated([f"{tmp_path}/none.py:None_", f"{tmp_path}/late.py:Late"])
+    head, *said = str(error.value).splitlines()
+    assert head == "no player has results"
+    assert [line.endswith(end) for line, end in zip(said, ("at once", "later"), strict=True)] == [True, True]
+
+
 def test_a_player_that_takes_too_long_alone_is_an_error(tmp_path):
     with pytest.raises(SandboxError, match="took longer than the 2 s that it has as a whole"):
         evaluated(f"{exhausting(tmp_path, 'Honest')}:Drips", wall_seconds=2)

@@ -61,7 +61,7 @@ from autotts_jax.pages import rendering
 from autotts_jax.pages.notebook import shown
 from autotts_jax.policies.early_stopping import WINDOW
 from autotts_jax.policies.player import Play, Player, fitting, warn_of_distance
-from autotts_jax.policies.players import as_players
+from autotts_jax.policies.players import all_refused, as_players
 from autotts_jax.policies.sealed.player import SealedPlayer
 from autotts_jax.policies.sealed.program import ProgramPlayer
 from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing
@@ -539,7 +539,7 @@ def evaluate(
     finally:
         threads.shutdown(cancel_futures=True)
     if not plays:
-        raise next(iter(refused.values()))
+        raise all_refused(refused)
     for name, problem in refused.items():
         warn_of_refusal(name, problem)
     said = {name: str(problem) for name, problem in refused.items()}

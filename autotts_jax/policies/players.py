@@ -173,7 +173,7 @@ def as_players(
         gamma: γ that policies for environments are shown.
         sealing: how programs, and code from files and modules, are run.
         refused: is given the errors of sealed code that failed or broke a limit while it was loaded, by what
-            it was called; None to raise them. The first is raised where no player is left.
+            it was called; None to raise them. They are raised where no player is left; see `all_refused`.
 
     Raises:
         InputError: there is none, or one of them is nothing that can play.
@@ -187,9 +187,21 @@ def as_players(
                 raise
             refused[name or str(getattr(player, "__name__", player))] = error
     if not made:
-        nothing = InputError("there are no players; give at least one, as 'cmc@0.5'")
-        raise next(iter((refused or {}).values()), nothing)
+        raise all_refused(refused or {})
     return made
+
+
+def all_refused(refused: Mapping[str, InputError]) -> InputError:
+    """Makes the error that no player has results: that of the only one, or a line for each."""
+    if len(refused) == 1:
+        return next(iter(refused.values()))
+    if not refused:
+        return InputError("there are no players; give at least one, as 'cmc@0.5'")
+    lines = ["no player has results"]
+    for name, error in refused.items():
+        first, *rest = str(error).splitlines()
+        lines.append(" ".join([f"{name}: {first}", *rest[-1:]]))
+    return InputError("\n".join(lines))
 
 
 def _named(players: Any) -> Iterator[tuple[str | None, Any]]:
