@@ -16,6 +16,7 @@ from autotts_jax.live.access import WellFormed
 from autotts_jax.live.connections import Connections, most_connections
 
 MOST = 8
+CHUNKED = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n"
 
 
@@ -109,6 +110,9 @@ def test_a_request_of_two_lengths_is_refused_and_no_other_is_read_from_its_body(
         (b"GET / HTTP/1.1\r\nhost: x\n\r\n", b"400"),
         (b"GET / HTTP/1.1\nhost: x\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\nhost: x\r\n\n", b"400"),
+        (CHUNKED + b"5\n12345\r\n0\r\n\r\n", b"400"),
+        (CHUNKED + b"3\r\n\n\n\n\r\n0\r\nx: y\n", b"400"),
+        (CHUNKED + b"3\r\n\n\n\n\r\n0\r\n\r\n", b"200"),
         (b"GET / HTTP/9.9\r\nhost: x\r\n\r\n", b"505"),
         (b"GET / HTTP/2.0\r\nhost: x\r\n\r\n", b"505"),
         (b"GET / HTTP/1.0\r\n\r\n", b"200"),

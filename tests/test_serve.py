@@ -417,6 +417,8 @@ def test_parameters_without_effect_are_accepted_and_named(address, parameters, i
         ({"stream": "yes"}, "stream"),
         ({"messages": []}, "messages"),
         ({"messages": "2 + 2"}, "messages"),
+        ({"messages": 2049 * user("2 + 2")}, "more than 2048 messages"),
+        ({"messages": [{"role": "user", "content": 2048 * [{"type": "text", "text": "2"}]}]}, "parts"),
         ({"messages": [{"role": "user", "content": 4}]}, "content"),
         ({"messages": [*user("2 + 2"), {"role": "assistant", "content": "4"}]}, "user message"),
         ({"messages": [{"role": "system", "content": "2 + 2"}]}, "user message"),

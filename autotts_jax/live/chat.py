@@ -67,6 +67,9 @@ ALIVE = ": alive\n\n"
 
 NO_ANSWER = "no answer was found that the schema allows"
 
+MOST_PARTS = 2048
+"""Messages and parts of messages at most: while they are checked, the server answers nobody."""
+
 MOST_CHOICES = 128
 """Choices that a client can ask for, as in OpenAI's API."""
 
@@ -237,6 +240,16 @@ class Chat(Asked):
     safety_identifier: Any = None
     prompt_cache_key: Any = None
     parallel_tool_calls: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few(cls, given: Any) -> Any:
+        messages = given.get("messages") if isinstance(given, dict) else None
+        if isinstance(messages, list):
+            parts = [message.get("content") for message in messages if isinstance(message, dict)]
+            if len(messages) + sum(len(part) for part in parts if isinstance(part, list)) > MOST_PARTS:
+                raise ValueError(f"messages has more than {MOST_PARTS} messages and parts of them")
+        return given
 
     @classmethod
     def read(cls, body: bytes, way_out: str) -> Chat:

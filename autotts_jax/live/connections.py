@@ -193,7 +193,7 @@ class Connection(H11Protocol):
 
 
 class _StrictConnection(h11.Connection):
-    """Refuses a line of a request's head that ends without a carriage return, which h11 takes for a line.
+    """Refuses lines that end without a carriage return: h11 takes them for lines of a head, not of a chunk.
 
     Proxies differ in what such lines are to them, and so in where a request ends.
     """
@@ -205,7 +205,13 @@ class _StrictConnection(h11.Connection):
             end = _HEAD_END.search(begun)
             if _BARE_LINE.search(begun, 0, end.end() if end else len(begun)):
                 raise h11.RemoteProtocolError("a line ends without a carriage return")
-        return super().next_event()
+        event = super().next_event()
+        # What h11 does not take of a body is a line, of a chunk's size or behind the last one.
+        if event is h11.NEED_DATA and self.their_state is h11.SEND_BODY:
+            begun, _ = self.trailing_data
+            if _BARE_LINE.search(begun):
+                raise h11.RemoteProtocolError("a line ends without a carriage return")
+        return event
 
 
 def most_connections() -> int:
