@@ -180,6 +180,7 @@ def test_a_watched_program_plays_its_own_episodes(data, policy, plays):
             np.testing.assert_array_equal(getattr(alone, column), plays[-1][column])
 
 
+@pytest.mark.slow
 def test_a_watched_policy_plays_its_own_episodes(data, policy, plays):
     orders, episodes = each_once(data)
     alone = rollout([policy], data.matrix, orders, episodes)
@@ -320,6 +321,7 @@ def played(data, controller):
     return at.evaluate(data, [family], max_branches=VOTERS, seeds=1).episodes().to_pandas()
 
 
+@pytest.mark.slow
 def test_flags_may_be_truth_values(data):
     true, one = (
         played(data, Plain(initial=2, max_branches=2, in_full=flag, by_completion=not flag))
@@ -351,6 +353,7 @@ def test_no_vote_weights_lose_the_answer(data, distilled):
     assert ((played.answer >= 0).reshape(3, -1).mean(axis=1) > 0.95).all()
 
 
+@pytest.mark.slow
 def test_odd_weights_leave_an_answer(data):
     plain = played(data, Plain(initial=VOTERS, max_branches=VOTERS))
     for weight in (np.inf, -1.0, 3e38, 1e-45):

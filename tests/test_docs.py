@@ -27,10 +27,13 @@ DOCUMENTS = [ROOT / name for name in _pages() if name != "CHANGELOG.md"]
 """Pages whose commands and code are run. Those in research/ are records of their time."""
 LONG = (
     "discovery/distillation/distill.py",
+    "experiments/batch.py",
     "experiments/benchmark.py",
+    "experiments/certificates.py",
     "experiments/tracing.py",
     "live/answering.py",
     "testing/controllers.py",
+    "training/allocators.py",
 )
 """Modules whose examples take seconds."""
 EXAMPLES = [

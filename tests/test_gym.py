@@ -137,7 +137,7 @@ def test_specs_survive_json(name, data, tmp_path):
 
 
 @pytest.mark.parametrize("make_one", [gymnasium.make, gymnasium.make_vec])
-@pytest.mark.parametrize("part", ["Train", "Test"])
+@pytest.mark.parametrize("part", ["Train", pytest.param("Test", marks=pytest.mark.slow)])
 def test_specs_of_tasks_survive_json(make_one, part):
     env = make_one(f"autotts_jax:WidthDepthMacro-Laptop-{part}-v0")
     again = make_one(EnvSpec.from_json(env.spec.to_json()))

@@ -213,7 +213,8 @@ def in_the_middle_of_writing(monkeypatch, act):
 @pytest.mark.parametrize(
     ("number", "status", "command"),
     [
-        *((signal.SIGINT, 130, command) for command in WRITING),
+        *((signal.SIGINT, 130, command) for command in WRITING if command != "evaluate"),
+        pytest.param(signal.SIGINT, 130, "evaluate", marks=pytest.mark.slow),
         (signal.SIGTERM, 143, "data convert"),
         *(
             pytest.param(signal.SIGTERM, 143, command, marks=pytest.mark.nightly)

@@ -324,7 +324,13 @@ def score(spec, level="kernel"):
     return int(play.correct.sum()), int(play.tokens.sum())
 
 
-@pytest.mark.parametrize("cheat", ["PrivateFields", "PureCallback", "LiesAboutTokens"])
+@pytest.mark.parametrize(
+    "cheat",
+    [
+        "PureCallback",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("PrivateFields", "LiesAboutTokens")),
+    ],
+)
 def test_controllers_that_cheat_beat_honest_play_only_where_nothing_seals_them(cheat, monkeypatch):
     monkeypatch.setattr(player, "prepare_rollout", player.prepare_rollout)
     right, tokens = score(f"{CHEATS}:{cheat}", level="none")

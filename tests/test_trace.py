@@ -232,7 +232,13 @@ def test_descriptions():
 
 
 @pytest.mark.parametrize(
-    "shown", [[], [["答え", None, "$x$"]], [["\\frac{1}{2}\n", "a" * 50]] * 64, [[str(n) for n in range(30)]]]
+    "shown",
+    [
+        [],
+        pytest.param([["答え", None, "$x$"]], marks=pytest.mark.slow),
+        [["\\frac{1}{2}\n", "a" * 50]] * 64,
+        pytest.param([[str(n) for n in range(30)]], marks=pytest.mark.slow),
+    ],
 )
 def test_any_episode_can_be_drawn(traces, shown, tmp_path):
     ends = [True] * len(shown)
