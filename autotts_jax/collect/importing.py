@@ -117,8 +117,10 @@ def import_answers(
 
     The layout is recognised from the content: rows with a completion each, lists of texts, of objects or of
     conversations, answers with lengths, rounds of probes. Field paths as ``doc.question`` or ``resps[*][0]``
-    say where something is that is not recognised. All files together are one cell. Matrices of answers and
-    completions have no probes: controllers that read branches to their ends play on them.
+    say where something is that is not recognised. All files together are one cell, of one model: where the
+    records or the files' names say that they are of several, this is an error unless ``model`` is given.
+    Matrices of answers and completions have no probes: controllers that read branches to their ends play on
+    them.
 
     An answer is ``ERR`` where a completion is missing, empty, or was cut off.
 
