@@ -912,7 +912,7 @@ def test_where_nothing_can_be_found_nothing_is_promoted(tmp_path, runs, most):
     """On fair coins, at an error rate of 5 %, more than three runs of twenty promote once in sixty times."""
     promoted = 0
     for seed in range(runs):
-        run = run_of(tmp_path / str(seed), coins(seed), seed=seed)
+        run = run_of(tmp_path / str(seed), coins(seed), seed=seed, test_orders=10)
         run.search(6 * RUNGS[0][0], None)
         run.test()
         promoted += at.read_run(tmp_path / str(seed)).promoted
