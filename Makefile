@@ -27,6 +27,7 @@ SHINKA_NEEDS = '.[discover]' hypothesis pytest shinka-evolve
 CLIENTS_NEEDS = '.[gymnax,plot,serve,train]' \
     dspy hypothesis langchain-openai litellm 'lm-eval[api]' minari openai pytest 'ray[rllib]' rejax sb3-contrib \
     tensorboard tianshou torchrl tyro
+MANY = HYPOTHESIS_PROFILE=many
 SHIPPED = XLA_FLAGS="$$($(BIN)/python -c 'from autotts_jax.core import XLA_FLAGS; print(XLA_FLAGS)')"
 
 .PHONY: demo docs pictures bench-gpu test test-changed test-all fuzz test-collect test-shinka test-clients lint resolve wheel check clean
@@ -64,8 +65,8 @@ test-changed: .venv/installed
 
 # FILES names some of the tests, as the parts of hosted CI do; all where it is empty.
 test-all: .venv/installed
-	$(PYTEST) -m 'not shipped' $(FILES)
-	$(SHIPPED) $(PYTEST) -m shipped $(FILES) || $(NONE_LEFT)
+	$(MANY) $(PYTEST) -m 'not shipped' $(FILES)
+	$(MANY) $(SHIPPED) $(PYTEST) -m shipped $(FILES) || $(NONE_LEFT)
 
 INPUTS ?= 100000
 fuzz: .venv/installed

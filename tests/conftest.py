@@ -52,9 +52,11 @@ gc.set_threshold(*GC_THRESHOLD)  # tests trace as much as commands do
 # A shell starts background jobs with SIGINT ignored, and child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes depends on the machine, and most examples compile or start something.
-settings.register_profile("untimed", deadline=None, max_examples=30)
-settings.load_profile("untimed")
+# How long an example takes depends on the machine. Most compile or start something: `make check` tries a
+# hundred of each test, and what tests a change fewer.
+settings.register_profile("few", deadline=None, max_examples=30)
+settings.register_profile("many", deadline=None, max_examples=100)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = [
