@@ -609,7 +609,7 @@ def test_where_reading_is_too_dear_it_answers_at_once(solved):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_envs": 0}, "num_envs is 0, but it must be at least 1"),
+        ({"num_envs": 0}, "num_envs is 0, but it must be in 1 … 16384"),
         ({"epochs": -1}, "epochs is -1, but it must be at least 1"),
         ({"learning_rate": -1e-3}, "learning_rate is -0.001, but it must be at least 0"),
         ({"learning_rate": float("nan")}, "learning_rate is nan, but it must be at least 0"),
