@@ -364,7 +364,7 @@ def _residues(listed: str, modulo: str) -> str:
         UnreadableError: these are no numbers, or the modulus is no integer.
     """
     signed = [_with_sign(part, turn) for part in _split(listed, _AND_OR) for turn in (0, 1)]
-    residues = [number(part.strip().removeprefix("+").strip()) for part in signed]
+    residues = [number(part.strip().removeprefix("+").strip()) for part in signed if part.strip()]
     modulus = number(modulo)
     if None in residues or not modulus or modulus.denominator > 1:
         raise UnreadableError

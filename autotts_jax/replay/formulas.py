@@ -23,7 +23,9 @@ _MAX_EXPONENT = 100
 
 _FUNCTION = re.compile("(?:arc)?(?:sin|cos|tan)|(?:sin|cos|tan)h|cot|sec|csc|log|exp|sqrt|max|min|gcd|lcm")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
-_FACTORS = re.compile(rf"(?<![\\A-Za-z])(?:{PAIR.pattern}|{TRIPLE.pattern})(?![A-Za-z])")
+_FACTORS = re.compile(rf"(?<![\\A-Za-z])(?!gcd|lcm)(?:{PAIR.pattern}|{TRIPLE.pattern})(?![A-Za-z])")
+_OF_LETTERS = re.compile(r"(?:gcd|lcm)\}? ?(?:\\left)? ?[({][^(){}]*(?<![\\A-Za-z])[a-z](?![A-Za-z])")
+"""A divisor or multiple of letters, which SymPy would take for polynomials."""
 _MATHEMATICS = re.compile(r"(?=.*[-+/^0-9]|.*\\frac)(?:[^\\]|\\(?:frac|sqrt|cdot|times|pi)(?![A-Za-z]))*")
 _SMALL_WORD = re.compile("as|at|be|by|do|he|if|in|is|it|me|my|no|of|on|or|so|to|up|we", re.IGNORECASE)
 _NUMBERED = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+ *[0-9]")  # x2, which may be x_2 or x^2; 5 ft 3 in; CO2
@@ -150,6 +152,8 @@ def _parsed(text: str) -> Any:
     """
     from sympy import Expr, nan, zoo
 
+    if _OF_LETTERS.search(text):
+        raise UnreadableError
     apart = _FACTORS.sub(lambda letters: " ".join(letters[0]), text)  # tr is no trace
     found = _parser()(is_real=True).parse(_BESIDE.sub(r"\g<0> \\cdot ", apart))
     if not isinstance(found, Expr) or found.has(nan, zoo):

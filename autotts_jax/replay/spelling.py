@@ -104,7 +104,7 @@ _REWRITTEN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\*\*", "^"),
         (r"\^ ?\(([^()]*)\)", r"^{\1}"),
         (r"\^ ?(-[0-9]+)", r"^{\1}"),
-        (r"\\(sin|cos|tan) ?\^ ?\{ ?-1 ?\}", r"\\arc\1"),
+        (r"\\(sin|cos|tan) ?\^ ?\{ ?-1 ?\} ?", r"\\arc\1 "),
         (r"(?<=[0-9]) ?\^ ?\{? ?(st|nd|rd|th) ?\}?(?![A-Za-z])", r"\1"),
         (r"^- ?\( ?([0-9./]+|\\frac\{[0-9]+\}\{[0-9]+\}) ?\)$", r"-\1"),
         (r"(?<=[)\]]) ?U ?(?=[(\[])", r"\\cup "),
@@ -307,8 +307,10 @@ _LONG_WORD = re.compile(_LETTERS + "{4}")
 _FACTORS = re.compile("[abc]{2,3}|[kmn]{2,3}|[pqrs]{2,3}|[xyz]{2,3}", re.IGNORECASE)
 PAIR = re.compile("(?!as|at|by|my|us)[abcfghjkmnpqrstuvwxyz]{2}")
 """Two letters that are a product, as cn: neither words nor constants, and no units."""
-TRIPLE = re.compile("[bcfghjklmnpqrstvwxz]{3}|[xyz]{3}")
-"""Three letters that are a product beside mathematics, as in 2mgh; alone they may be an angle or an order."""
+TRIPLE = re.compile("[xyz]{3}")
+"""Three letters that are a product beside mathematics, as in 2xyz; alone they may be an angle or an order."""
+_NO_WORD = re.compile(f"[bcfghjklmnpqrstvwxz]{{3}}|{TRIPLE.pattern}")
+"""Three letters that may be a product, as in 2mgh, and are no unit of what stands right before them."""
 _MONTHS = [
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
@@ -386,6 +388,7 @@ def _is_words(text: str) -> bool:
 _UNIT_NAME = re.compile(
     "[nuµμmcdk]?m|in|ft|yd|mi|[nuµμmk]?g|lbs?|oz|t|m?s|secs?|mins?|h|hrs?|d|wk|yrs?|ha|[mcd]?[lL]|gal|qt|pt"
     "|k?N|[kM]?[JWVA]|mA|[CFK]|[kM]?Hz|[kM]?Pa|atm|mol|k?cal|eV|k?mph|kph|rad|deg|sq|cu"
+    "|[rbw]pm|[fb]ps|pp[mb]|pts|[km]gs|[ck]ms|mls|kmh|k[wW]h|sqm"
 )
 _MEASURE = re.compile(rf"{_UNIT_NAME.pattern}|percent|degrees?|euros?|EUR|unit")
 _NO_UNIT = re.compile(
@@ -422,7 +425,7 @@ def _measures(unit: str, value: str, apart: bool) -> bool:
     names = re.findall("[A-Za-zµμ]+", unit)
     if not all(map(_is_unit, names)):
         return False
-    if names and TRIPLE.fullmatch(names[0]) and not _UNIT_NAME.fullmatch(names[0]):
+    if names and _NO_WORD.fullmatch(names[0]) and not _UNIT_NAME.fullmatch(names[0]):
         return apart and value[-1].isdigit()
     if not names or len(names[0]) > 1:
         return True
