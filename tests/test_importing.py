@@ -544,7 +544,20 @@ def test_several_models_in_one_object_are_not_mixed(tmp_path):
         import_answers(path)
 
 
-@pytest.mark.parametrize("names", [("a/b", "c/b"), ("a-7b", "a-14b"), ("qwen3", "llama3")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        *(
+            ("a/b", "c/b"),
+            ("a-7b", "a-14b"),
+            ("qwen3", "llama3"),
+            ("o1/b", "o3/b"),
+            ("gpt-3.5/b", "gpt-4.1/b"),
+        ),
+        *(("phi-3", "phi-4"), ("smollm-135m", "smollm-360m"), ("beefeed", "cafedad"), ("q-0.5b", "q-1.5b")),
+        ("gpt-4o-2024-05-13", "gpt-4o-2024-08-06"),
+    ],
+)
 def test_files_of_several_models_are_not_mixed(tmp_path, names):
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -556,7 +569,14 @@ def test_files_of_several_models_are_not_mixed(tmp_path, names):
     assert import_answers(tmp_path, model="m").dataset.cells[0].num_branches == 6
 
 
-@pytest.mark.parametrize("names", [("seed_1", "seed_2"), ("1/b", "2/b"), ("b-5cafe2", "b-beef17")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        *(("seed_1", "seed_2"), ("1/b", "2/b"), ("b-5cafe21", "b-beef170"), ("m-7b-run1", "m-7b-run12")),
+        *(("1", "2"), ("b-temp0.6", "b-temp1"), ("b-00000-of-00002", "b-00001-of-00002")),
+        ("b_2026-01-01T00-00-00.123", "b_2026-01-02T10-00-07.5"),
+    ],
+)
 def test_runs_of_one_model_are_one_cell(tmp_path, names):
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -578,8 +598,48 @@ def test_what_a_file_says_of_its_records_is_passed_over(tmp_path, where):
     records = [row | {"model": "m"} for row in LAYOUTS["rows"]]
     path = write(tmp_path / "b.jsonl", about + records if where == "first" else records + about)
     line = 1 if where == "first" else 7
-    with pytest.warns(InputWarning, match=f"line {line} of b.jsonl passed over: a summary, without compl"):
+    with pytest.warns(InputWarning, match=f"line {line} of b.jsonl passed over: it has other fields than"):
         check(import_answers(path).dataset)
+
+
+@pytest.mark.parametrize(
+    "other", [{"id": 3, "exception": "boom"}, {"id": 3, "q": "What z?", "g": "1"}, {"said": "word " * 30}]
+)
+def test_a_last_record_of_other_names_is_no_summary(tmp_path, other):
+    records = [row | {"id": n} for n, row in enumerate(LAYOUTS["rows"])]
+    with pytest.raises(DataError, match="line 7 has no question in question"):
+        import_answers(write(tmp_path / "b.jsonl", [*records, other]))
+
+
+def test_other_models_than_the_writer_may_differ(tmp_path):
+    records = [
+        row | {"judge": {"model": f"j{n}"}, "meta": {"prompt_writer": {"model": f"w{n}"}}}
+        for n, row in enumerate(LAYOUTS["rows"])
+    ]
+    check(import_answers(write(tmp_path / "b.jsonl", records)).dataset)
+
+
+def test_completions_in_numbered_columns_beside_others(tmp_path):
+    with (tmp_path / "b.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["question", "gold", 0, 1, 2])
+        table.writerows([q, gold, *TEXTS[n]] for n, (q, gold) in enumerate(QUESTIONS.items()))
+    check(import_answers(tmp_path / "b.csv").dataset, None)
+
+
+def test_tokens_are_estimated_where_a_record_does_not_list_them(tmp_path):
+    records = [
+        row | {"logprobs": {"content": [{"token": "a"}] * t} if n else None}
+        for n, (row, t) in enumerate(
+            rows(lambda q, c, g, t: ({"question": q, "completion": c, "answer": g}, t))
+        )
+    ]
+    path = write(tmp_path / "b.jsonl", records)
+    with pytest.warns(InputWarning, match="nothing says how many tokens 1 completions have"):
+        tokens = import_answers(path).dataset.matrix.tokens.ravel().tolist()
+    assert tokens == [-(-len(TEXTS[0][0]) // 4), *TOKENS[0][1:], *TOKENS[1]]
+    with pytest.raises(DataError, match=r"line 1 has no number of tokens in logprobs.content"):
+        import_answers(path, tokens="logprobs.content")
 
 
 def test_a_saved_dataset_is_its_tables(tmp_path):
@@ -592,7 +652,7 @@ def test_a_saved_dataset_is_its_tables(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"PK\x03\x04 and more", "is a zip archive, which is not read; unpack it"),
+        (b"PK\x03\x04 and more", "is a zip archive, which is not read; decompress it"),
         (json.dumps(LAYOUTS["rows"]).encode("utf-16"), "is UTF-16 or no text at all"),
         (json.dumps(LAYOUTS["rows"]).encode("utf-16-le"), "is UTF-16 or no text at all"),
     ],

@@ -53,8 +53,14 @@ _LONG = 100
 
 _UNCLOSED = re.compile(r"[{}]")
 
-_OF_A_RUN = re.compile(r"(?<![^\W_])[0-9a-f]{4,}(?![^\W_])|\d+(?!\d*[bB](?![^\W_]))")
-"""What tells files of one model apart: numbers and hashes, but not its size as 7b."""
+_OF_A_RUN = re.compile(
+    r"(?:(?<![a-z])(?:seed|run|samples?|parts?|shard|rep|rollouts?|trial|epoch|tokens|temp(?:erature)?)[=_-]?\d+(?:\.\d+)?"
+    r"|\d+(?=-of-\d)"
+    r"|(?<![^/])[\d_-]+(?=/|\.[a-z]|\Z)"  # a whole name
+    r"|\d{4}-?\d\d-?\d\d[t_-]\d\d[-:]?\d\d[-:]?\d\d[.\d]*|\d{10,}"  # times: a date is one of a model
+    r"|(?<![^\W_])(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,})(?![^\W_])"
+)
+"""What tells files of one model apart: numbers of runs, times and hashes, but not versions as in gpt-4.1."""
 
 
 class Gatherer:
@@ -232,7 +238,7 @@ class Gatherer:
         path = self._layout.completions
         found = values(record.value, path)
         lists = values(record.value, path[: path.index(EVERY)]) if EVERY in path else []
-        odd = [one for one in lists if one is not None and entries(one) is None]
+        odd = [one for one in lists if one is not None and entries(one) is None and not values(one, (EVERY,))]
         odd += [value for value in found if not (is_said(value) or is_pair(value))]
         if odd:
             raise DataError(
@@ -252,7 +258,7 @@ class Gatherer:
         self.model = self.model or name
         if name and name != self.model:
             what = f"is of the model {name!r:.60}, and others are of {self.model!r:.60}"
-        elif record.file != first.file and _run(record.file) != _run(first.file):
+        elif record.file != first.file and _without_run(record.file) != _without_run(first.file):
             what = f"has a question that {first.place} of {first.file} has, too"
         else:
             return
@@ -365,9 +371,9 @@ def _is_cut_off(finish: Any) -> bool:
     return str(finish).lower() == "true" or not _CUT_OFF.isdisjoint(words((str(finish),)))
 
 
-def _run(file: Path) -> str:
+def _without_run(file: Path) -> str:
     """The path of a file without what tells the files of one model apart."""
-    return _OF_A_RUN.sub("", str(file).casefold())
+    return _OF_A_RUN.sub("", file.as_posix().casefold())
 
 
 def _extracted(text: str, find: Extractor) -> str:

@@ -35,6 +35,8 @@ from autotts_jax.collect.layouts import (
     failure,
     parse_path,
     recognise,
+    sums_up,
+    values,
     without_summaries,
 )
 from autotts_jax.collect.records import FileRecord, OnProgress, find_sources, inner_records, read_records
@@ -186,7 +188,10 @@ def import_answers(
         layout = dataclasses.replace(layout, given=answers == GIVEN)
     if not layout.given and layout.probes is None:
         extractor(answers or "auto")  # a bad specification is an error before anything is read
-    counter = TokenCounter(tokenizer, layout.tokens)
+    listed = layout.tokens and any(
+        isinstance(one, list) for record in sample for one in values(record.value, layout.tokens)
+    )
+    counter = TokenCounter(tokenizer, told.get("tokens") if listed else layout.tokens)
     gatherer = Gatherer(layout, answers or "auto", counter, known, raw_prompts, model)
     held = hashlib.sha256()
     for record in itertools.chain(sample, records):
@@ -198,7 +203,8 @@ def import_answers(
     if passed_over:
         first, *others = passed_over
         more = f" and {len(others)} more" if others else ""
-        notes.append(f"{first.place} of {first.file.name}{more} passed over: a summary, without completions")
+        why = "a summary, without completions" if sums_up(first) else "it has other fields than the rest"
+        notes.append(f"{first.place} of {first.file.name}{more} passed over: {why}")
     of_question = {
         text: in_rounds(one) if one.rounds else of_completions(one) for text, one in gathered.items()
     }
@@ -249,7 +255,7 @@ def _recognised(
         sample.append(record)
         if failure(record.value) is None:
             good.append(record)
-    if not sample and passed_over:
+    if not sample and any(map(sums_up, passed_over)):
         raise DataError(
             source,
             "sums up a run and has no completions; name the samples_*.jsonl beside it, which lm_eval writes "

@@ -30,6 +30,8 @@ SAMPLE = 32
 _STEP = re.compile(r"(?:^|\.)([^.\[\]]+)|\[(\*|\d+)\]")
 _LAST_NUMBER = re.compile(r"\d+(?=\D*\Z)", re.ASCII)
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_LABEL = 100
+"""Characters that a name or a date in a summary has at most."""
 _SHOWN = 12
 """Fields that a message names."""
 
@@ -368,7 +370,7 @@ def without_summaries(
         records: the records.
         told: as for `recognise`.
         gold_elsewhere: as for `recognise`.
-        passed_over: the records to which those are added that are passed over, without their values.
+        passed_over: the records to which those are added that are passed over.
 
     Yields:
         The others.
@@ -378,19 +380,28 @@ def without_summaries(
         assert record is not None
         beside = [one for one in (before, after) if one is not None and one.file == record.file]
         before = record
-        if all(isinstance(record.value.get(name), dict) for name in ("results", "configs", "versions")) or (
-            len(beside) == 1 and _is_apart(record, beside[0], told, gold_elsewhere)
-        ):
-            passed_over.append(record._replace(value={}))
+        if sums_up(record) or (len(beside) == 1 and _is_apart(record, beside[0], told, gold_elsewhere)):
+            passed_over.append(record)
         else:
             yield record
+
+
+def sums_up(record: FileRecord) -> bool:
+    """Tells whether a record is the results of a whole run, as lm-evaluation-harness writes them."""
+    return all(isinstance(record.value.get(name), dict) for name in ("results", "configs", "versions"))
 
 
 def _is_apart(
     record: FileRecord, beside: FileRecord, told: Mapping[str, FieldPath], gold_elsewhere: bool
 ) -> bool:
-    """Whether a record has other names than the one beside it, and nothing to be recognised by."""
+    """Whether a record has other names than the one beside it, no id or text, and is not recognised."""
     shared = record.value.keys() & beside.value.keys()
+    numbered = any(
+        not {*_NUMBERED}.isdisjoint(own) and {"run", "model"}.isdisjoint(own)
+        for own in (words((name,)) for name in shared)
+    )
+    if numbered or any(_is_text(one) and len(one) > _LABEL for one in record.value.values()):
+        return False
     if 2 * len(shared) >= min(len(record.value), len(beside.value)) or failure(record.value):
         return False
     try:
@@ -477,7 +488,7 @@ def recognise(
         thinking=_first(own, lambda column: column.kind == "text" and column.last(_THINKING)),
         confidences=_confidences(own),
         given=bool(found) and _are_answers([value[0] for value in found] if pairs else found, pairs),
-        model=_model(columns),
+        model=_model(columns, completions),
     )
 
 
@@ -853,25 +864,27 @@ def _rounds(
             f"{records[0].place} has probes in {spelled(probes)}, but not what the branches wrote; give "
             "completions as well, and finish_reasons, which say whether a branch has ended",
         )
+    completions = told.get("completions") or max(written, key=lambda column: column.mean).path
     return Layout(
-        told.get("completions") or max(written, key=lambda column: column.mean).path,
+        completions,
         question,
         gold,
         _key(plain),
         finish=next((c.path for c in listed if _FINISH.fullmatch(c.path[-2])), None),
         probes=probes,
         budget=budgets[0].path,
-        model=_model(columns),
+        model=_model(columns, completions),
     )
 
 
-def _model(columns: Sequence[_Column]) -> FieldPath | None:
-    """The name of the model, rather one that is the same in all records."""
+def _model(columns: Sequence[_Column], completions: FieldPath) -> FieldPath | None:
+    """The name of the model in what holds the completions, rather one that is the same in all records."""
     names = [
         (len(set(column.found)), len(column.path), column.path)
         for column in columns
         if column.kind == "text"
         and not column.many
         and column.path[-1] in ("model", "model_name", "model_id")
+        and column.path[:-1] == completions[: len(column.path) - 1]
     ]
     return min(names, default=(0, 0, None))[2]

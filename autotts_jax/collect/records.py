@@ -37,11 +37,11 @@ _BESIDE_ARROW = {"state.json", "dataset_info.json", "dataset_dict.json"}
 
 _GZIP, _ZSTD, _PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
 _ARROW_FILE, _ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"
-_PACKED = {b"PK\x03\x04": "a zip archive", b"\xfd7zXZ": "compressed by xz", b"BZh": "compressed by bzip2"}
+_NOT_READ = {b"PK\x03\x04": "a zip archive", b"\xfd7zXZ": "compressed by xz", b"BZh": "compressed by bzip2"}
 _LFS_POINTER = b"version https://git-lfs"
 _CHUNK = 2**20
 _BATCH = 16
-"""Rows of Parquet that are unpacked at a time: what a file holds once may stand in millions of rows."""
+"""Rows of Parquet that are decompressed at a time: what a file holds once may stand in millions of rows."""
 
 _TRIED = 8
 """Lists inside of an object that may be its records."""
@@ -191,8 +191,8 @@ def _values(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     stream.seek(0)
     if head == _LFS_POINTER:
         raise DataError(file, "is a Git LFS pointer; run git lfs pull in its checkout")
-    if packed := next((what for mark, what in _PACKED.items() if head.startswith(mark)), None):
-        raise DataError(file, f"is {packed}, which is not read; unpack it")
+    if other := next((what for mark, what in _NOT_READ.items() if head.startswith(mark)), None):
+        raise DataError(file, f"is {other}, which is not read; decompress it")
     if head.startswith(_PARQUET):
         yield from _parquet_rows(file, stream)
         return
@@ -200,14 +200,14 @@ def _values(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
         yield from _arrow_table(file, stream, head.startswith(_ARROW_FILE))
         return
     try:
-        content = _unpacked(file, head, stream)
+        content = _decompressed(file, head, stream)
         yield from _readers(file)(file, content)
     # What gzip, zlib and Arrow raise where a file is cut off or damaged.
     except (gzip.BadGzipFile, EOFError, zlib.error, OSError) as error:
         raise DataError(file, f"is not a complete compressed file: {quoted(error)}; get it again") from error
 
 
-def _unpacked(file: Path, head: bytes, stream: BinaryIO) -> BinaryIO:
+def _decompressed(file: Path, head: bytes, stream: BinaryIO) -> BinaryIO:
     if head.startswith(_GZIP):
         return gzip.GzipFile(fileobj=stream)  # type: ignore[return-value]
     if head.startswith(_ZSTD):
