@@ -544,6 +544,27 @@ def test_several_models_in_one_object_are_not_mixed(tmp_path):
         import_answers(path)
 
 
+@pytest.mark.parametrize("names", [("qwen3-8b", "qwen3-4b"), ("easy", "hard")])
+def test_lists_of_one_object_are_joined_but_not_models(tmp_path, names):
+    path = tmp_path / "b.json"
+    mixed = dict(zip(names, (LISTS_OF_ALL, LISTS_OF_ALL[:1]), strict=True))
+    path.write_text(json.dumps(mixed), encoding="utf-8")
+    with pytest.raises(
+        DataError, match=rf"{names[1]}'?,.* row 1 has a question that .*{names[0]}'?,.* row 1"
+    ):
+        import_answers(path)
+    others = [{**record, "question": f"What, {n}?"} for n, record in enumerate(LISTS_OF_ALL * 2)]
+    path.write_text(json.dumps(dict(zip(names, (LISTS_OF_ALL, others), strict=True))), encoding="utf-8")
+    assert len(import_answers(path).dataset.questions) == 6
+
+
+def test_lists_of_several_files_are_joined_by_their_path(tmp_path):
+    for n, record in enumerate(LISTS_OF_ALL):
+        content = {"log": [{"step": 1}] * (2 * n), "results": {"rows": [record]}}
+        (tmp_path / f"part{n}.json").write_text(json.dumps(content), encoding="utf-8")
+    check(import_answers(tmp_path).dataset)
+
+
 @pytest.mark.parametrize(
     "names",
     [

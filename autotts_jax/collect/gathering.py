@@ -6,7 +6,6 @@ import json
 import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,8 @@ _LONG = 100
 _UNCLOSED = re.compile(r"[{}]")
 
 _OF_A_RUN = re.compile(
-    r"(?:(?<![a-z])(?:seed|run|samples?|parts?|shard|rep|rollouts?|trial|epoch|tokens|temp(?:erature)?)[=_-]?\d+(?:\.\d+)?"
+    r"(?:(?<![a-z])(?:seed|run|row|line|samples?|parts?|shard|rep|rollouts?|trial|epoch|tokens|temp(?:erature)?)"
+    r"[=_ -]?\d+(?:\.\d+)?"
     r"|\d+(?=-of-\d)"
     r"|(?<![^/])[\d_-]+(?=/|\.[a-z]|\Z)"  # a whole name
     r"|\d{4}-?\d\d-?\d\d[t_-]\d\d[-:]?\d\d[-:]?\d\d[.\d]*|\d{10,}"  # times: a date is one of a model
@@ -253,12 +253,13 @@ class Gatherer:
         if self._one_model:
             return
         first = question.record
+        apart = (record.file, record.part) != (first.file, first.part)
         told = values(record.value, self._layout.model) if self._layout.model else []
         name = next((str(one) for one in told if one), "")
         self.model = self.model or name
         if name and name != self.model:
             what = f"is of the model {name!r:.60}, and others are of {self.model!r:.60}"
-        elif record.file != first.file and _without_run(record.file) != _without_run(first.file):
+        elif apart and _without_run(record) != _without_run(first):
             what = f"has a question that {first.place} of {first.file} has, too"
         else:
             return
@@ -371,9 +372,9 @@ def _is_cut_off(finish: Any) -> bool:
     return str(finish).lower() == "true" or not _CUT_OFF.isdisjoint(words((str(finish),)))
 
 
-def _without_run(file: Path) -> str:
-    """The path of a file without what tells the files of one model apart."""
-    return _OF_A_RUN.sub("", file.as_posix().casefold())
+def _without_run(record: FileRecord) -> str:
+    """Where a record stands without what tells the files of one model apart, and their parts."""
+    return _OF_A_RUN.sub("", f"{record.file.as_posix()}/{record.part}".casefold())
 
 
 def _extracted(text: str, find: Extractor) -> str:

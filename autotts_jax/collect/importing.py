@@ -50,6 +50,8 @@ from autotts_jax.replay.spelling import ERROR
 GIVEN = "given"
 """The extractor of answers that were extracted already."""
 
+_TRIED = 8
+"""Lists inside of an object that may be its records."""
 _LONG_GOLD = 200
 _LOOKS, _SHOWN = 3, 4
 """Questions, and completions of each, that are shown as they were understood."""
@@ -270,9 +272,14 @@ def _recognised(
     try:
         return sample, recognise(good or sample, told, gold_elsewhere)
     except DataError:
-        for inner in inner_records(sample) if len(sample) < SAMPLE else ():  # all that there are
-            with contextlib.suppress(DataError):
-                return inner, recognise(inner[:SAMPLE], told, gold_elsewhere)
+        lists = inner_records(sample) if len(sample) < SAMPLE else []  # all that there are
+        while lists:
+            for inner in lists[:_TRIED]:
+                with contextlib.suppress(DataError):
+                    layout = recognise(inner[:SAMPLE], told, gold_elsewhere)
+                    alike = [one for one in lists if one is inner or _reads(layout, one, inner)]
+                    return [*itertools.chain.from_iterable(alike)], layout
+            lists = inner_records(lists[0])
         if good:
             raise
         raise DataError(
@@ -280,6 +287,16 @@ def _recognised(
             f"all {len(sample):,} requests failed, the first that of {sample[0].place} "
             f"({failure(sample[0].value):.80}); send them again",
         ) from None
+
+
+def _reads(layout: Layout, records: Sequence[FileRecord], chosen: Sequence[FileRecord]) -> bool:
+    """Whether a layout reads other records than those of which it was recognised, and not the same again."""
+    needed = (layout.completions, layout.question or layout.key or ())
+    one, other = records[0], chosen[0]
+    apart = not f"{one.part}.".startswith(f"{other.part}.") and not f"{other.part}.".startswith(
+        f"{one.part}."
+    )
+    return apart and all(values(one.value, path) not in ([], [None]) for path in needed)
 
 
 def _look(text: str, gold: str, branches: Sequence[ImportedBranch]) -> QuestionLook:

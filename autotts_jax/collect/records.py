@@ -43,9 +43,6 @@ _CHUNK = 2**20
 _BATCH = 16
 """Rows of Parquet that are decompressed at a time: what a file holds once may stand in millions of rows."""
 
-_TRIED = 8
-"""Lists inside of an object that may be its records."""
-
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _AGAIN = "fix it, or get the file again"
 
@@ -66,11 +63,13 @@ class FileRecord(NamedTuple):
         file: the file.
         place: where it stands, as "line 3".
         value: its named values.
+        part: the part of the file that holds it, where its records were found inside of others.
     """
 
     file: Path
     place: str
     value: Mapping[str, Any]
+    part: str = ""
 
 
 def find_sources(sources: str | Path | Sequence[str | Path]) -> list[Path]:
@@ -106,41 +105,37 @@ def find_sources(sources: str | Path | Sequence[str | Path]) -> list[Path]:
     return list(found)
 
 
-def inner_records(records: Sequence[FileRecord]) -> Iterator[list[FileRecord]]:
+def inner_records(records: Sequence[FileRecord]) -> list[list[FileRecord]]:
     """Takes the records out of a file's only object, or of its few.
 
     Args:
         records: the objects.
 
-    Yields:
-        Records that they may hold: the longest lists first, then those in these.
+    Returns:
+        Lists of records that they may hold, each of those at one path: the longest first.
     """
-    inside = [sorted(_inside(record.value), key=len, reverse=True)[:_TRIED] for record in records]
-    held = [
-        [
-            FileRecord(record.file, place, {**one})
-            for record, rows in zip(records, each, strict=True)
-            for place, one in rows
-        ]
-        for each in itertools.zip_longest(*inside, fillvalue=())
-        if any(each)
-    ]
-    yield from held
-    if held:
-        yield from inner_records(held[0])
+    held: dict[tuple[str, ...], list[FileRecord]] = {}
+    for record in records:
+        for path, rows in _inside(record.value, ()):
+            part = ", ".join(filter(None, (record.place, ".".join(path))))
+            inner = [FileRecord(record.file, f"{part}, {place}", {**one}, part) for place, one in rows]
+            held.setdefault(path, []).extend(inner)
+    return sorted(filter(None, held.values()), key=len, reverse=True)
 
 
-def _inside(value: Mapping[str, Any]) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+def _inside(
+    value: Mapping[str, Any], path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], list[tuple[str, Any]]]]:
     """Lists of objects, and what `_shaped` finds, at whatever depth of an object and beside other values."""
-    for one in value.values():
+    found = _shaped(value) if path else []  # the whole file is read by it already
+    lists = {name: one for name, one in value.items() if type(one) is list}
+    by_id = {name: one for name, one in value.items() if type(one) is dict and _is_id(name)}
+    yield path, found if len(found) > 1 else _shaped(lists) or _shaped(by_id)
+    for name, one in value.items():
         if type(one) is dict:
-            if len(found := _shaped(one)) > 1:
-                yield found
-            yield from _inside(one)
+            yield from _inside(one, (*path, name))
         elif type(one) is list and one and all(type(inner) is dict for inner in one):
-            yield _numbered(one)
-    yield _shaped({name: one for name, one in value.items() if type(one) is list})
-    yield _shaped({name: one for name, one in value.items() if type(one) is dict and _is_id(name)})
+            yield (*path, name), _numbered(one)
 
 
 def read_records(files: Sequence[Path], on_progress: OnProgress | None = None) -> Iterator[FileRecord]:
