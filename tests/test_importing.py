@@ -565,6 +565,13 @@ def test_lists_of_several_files_are_joined_by_their_path(tmp_path):
     check(import_answers(tmp_path).dataset)
 
 
+def test_keys_of_yaml_may_be_numbers(tmp_path):
+    yaml = pytest.importorskip("yaml")
+    path = tmp_path / "b.yaml"
+    path.write_text(yaml.safe_dump(dict(enumerate(json.loads(json.dumps(LISTS_OF_ALL))))))
+    check(import_answers(path).dataset)
+
+
 @pytest.mark.parametrize(
     "names",
     [

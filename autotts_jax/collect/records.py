@@ -453,10 +453,10 @@ def _yaml_records(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
                 raise DataError(file, f"is nested more than {MAX_DEPTH} deep; {_AGAIN}")
             if isinstance(event, yaml.AliasEvent):  # a few may stand for more than memory holds
                 raise DataError(file, "has an alias (*name); write its value out")
-        value = yaml.load(content, loader)
+        value = parse_json(json.dumps(yaml.load(content, loader), default=str, ensure_ascii=False), Numeral)
     except DataError:
         raise
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1} " if mark else ""
         raise DataError(
