@@ -601,7 +601,7 @@ def test_files_of_several_models_are_not_mixed(tmp_path, names):
     "names",
     [
         *(("seed_1", "seed_2"), ("1/b", "2/b"), ("b-5cafe21", "b-beef170"), ("m-7b-run1", "m-7b-run12")),
-        *(("1", "2"), ("b-temp0.6", "b-temp1"), ("b-00000-of-00002", "b-00001-of-00002")),
+        *(("1", "2"), ("out_1", "out_2"), ("b-temp0.6", "b-temp1"), ("b-00000-of-00002", "b-00001-of-00002")),
         ("b_2026-01-01T00-00-00.123", "b_2026-01-02T10-00-07.5"),
     ],
 )

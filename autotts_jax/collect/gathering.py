@@ -56,7 +56,7 @@ _OF_A_RUN = re.compile(
     r"(?:(?<![a-z])(?:seed|run|row|line|samples?|parts?|shard|rep|rollouts?|trial|epoch|tokens|temp(?:erature)?)"
     r"[=_ -]?\d+(?:\.\d+)?"
     r"|\d+(?=-of-\d)"
-    r"|(?<![^/])[\d_-]+(?=/|\.[a-z]|\Z)"  # a whole name
+    r"|(?:(?<![^/])[\d_-]+|_\d{1,3})(?=/|\.[a-z]|\Z)"  # a whole name, or out_1 and out_2
     r"|\d{4}-?\d\d-?\d\d[t_-]\d\d[-:]?\d\d[-:]?\d\d[.\d]*|\d{10,}"  # times: a date is one of a model
     r"|(?<![^\W_])(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,})(?![^\W_])"
 )
