@@ -43,8 +43,8 @@ def api_key() -> str:
     return checked_key(os.environ.get(KEY, ""), KEY)
 
 
-class _TooLongError(Exception):
-    """A reply has more than `MAX_REPLY` bytes."""
+class _UnreadError(Exception):
+    """Why a reply is not read."""
 
 
 def opened(key: str, base_url: str | None, seconds: float) -> Any:
@@ -60,14 +60,14 @@ def opened(key: str, base_url: str | None, seconds: float) -> Any:
     class Client(openai.DefaultHttpxClient):
         def send(self, request: Any, **options: Any) -> Any:
             content = bytearray()
-            request.headers["accept-encoding"] = "identity"  # what is packed may have any length
+            request.headers["accept-encoding"] = "identity"  # what is compressed may have any length
             with contextlib.closing(super().send(request, **{**options, "stream": True})) as reply:
                 if reply.headers.get("content-encoding", "identity") != "identity":
-                    raise ValueError("the reply is packed")
+                    raise _UnreadError("the reply is compressed")
                 for part in reply.iter_raw():
                     content += part
                     if len(content) > MAX_REPLY:
-                        raise _TooLongError
+                        raise _UnreadError(f"the reply has more than {MAX_REPLY} bytes")
             return type(reply)(
                 reply.status_code, headers=reply.headers, content=bytes(content), request=request
             )
@@ -120,8 +120,11 @@ def ask(
             if not was_sent(error):
                 raise
             return {"failure": f"no reply within {seconds:g} s", "used": None}
-        except _TooLongError:
-            return {"failure": f"the reply has more than {MAX_REPLY} bytes", "used": None}
+        except (_UnreadError, openai.APIConnectionError) as error:
+            unread = error.__cause__ or error  # Versions of the client differ in what they wrap.
+            if not isinstance(unread, _UnreadError):
+                raise
+            return {"failure": str(unread), "used": None}
         except openai.BadRequestError as error:
             if "max_completion_tokens" not in str(error) or "max_tokens" not in request:
                 raise
