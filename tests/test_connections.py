@@ -6,6 +6,7 @@ import select
 import socket
 import threading
 
+import h11
 import httpx
 import pytest
 import uvicorn
@@ -13,7 +14,7 @@ from serving import until
 
 from autotts_jax.live import connections
 from autotts_jax.live.access import WellFormed
-from autotts_jax.live.connections import Connections, most_connections
+from autotts_jax.live.connections import Connections, _StrictConnection, most_connections
 
 MOST = 8
 CHUNKED = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -110,8 +111,12 @@ def test_a_request_of_two_lengths_is_refused_and_no_other_is_read_from_its_body(
         (b"GET / HTTP/1.1\r\nhost: x\n\r\n", b"400"),
         (b"GET / HTTP/1.1\nhost: x\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\nhost: x\r\n\n", b"400"),
-        (CHUNKED + b"5\n12345\r\n0\r\n\r\n", b"400"),
+        (CHUNKED + b"5\n", b"400"),
         (CHUNKED + b"3\r\n\n\n\n\r\n0\r\nx: y\n", b"400"),
+        (CHUNKED + b"0\r\nx: y\n\r\n", b"400"),
+        (CHUNKED + b"0\r\n\n", b"400"),
+        (CHUNKED + b"0\r\nx: y\r\nz: w\n\n", b"400"),
+        (CHUNKED + b"0\r\nx: y\r\n\r\n", b"200"),
         (CHUNKED + b"3\r\n\n\n\n\r\n0\r\n\r\n", b"200"),
         (b"GET / HTTP/9.9\r\nhost: x\r\n\r\n", b"505"),
         (b"GET / HTTP/2.0\r\nhost: x\r\n\r\n", b"505"),
@@ -125,6 +130,18 @@ def test_heads_are_read_as_the_standard_says(before, head, status):
         while part := connection.recv(1000):
             reply += part
     assert re.findall(rb"HTTP/1.1 (\d+)", reply) == [b"200"] * bool(before) + [status]
+
+
+@pytest.mark.parametrize("cut", range(1, 19))
+def test_a_chunked_body_may_be_cut_anywhere(cut):
+    body = b"3\r\n\n\n\n\r\n0\r\nx: y\r\n\r\n"
+    connection = _StrictConnection(h11.SERVER)
+    connection.receive_data(CHUNKED + body[:cut])
+    while connection.next_event() is not h11.NEED_DATA:
+        pass
+    connection.receive_data(body[cut:])
+    events = [connection.next_event() for _ in range(3)]
+    assert h11.EndOfMessage in map(type, events)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -200,17 +200,22 @@ class _StrictConnection(h11.Connection):
 
     def next_event(self) -> Any:
         """Reads what has come."""
+        begun, _ = self.trailing_data
         if self.their_state is h11.IDLE:
-            begun, _ = self.trailing_data
             end = _HEAD_END.search(begun)
             if _BARE_LINE.search(begun, 0, end.end() if end else len(begun)):
                 raise h11.RemoteProtocolError("a line ends without a carriage return")
         event = super().next_event()
-        # What h11 does not take of a body is a line, of a chunk's size or behind the last one.
+        # What h11 does not take of a body is a line, of a chunk's size or behind the last one, and what it
+        # takes with its end are lines; a line feed before them ends a chunk whose carriage return it took.
+        lines = b""
         if event is h11.NEED_DATA and self.their_state is h11.SEND_BODY:
-            begun, _ = self.trailing_data
-            if _BARE_LINE.search(begun):
-                raise h11.RemoteProtocolError("a line ends without a carriage return")
+            lines, _ = self.trailing_data
+        elif type(event) is h11.EndOfMessage:
+            lines = begun[: len(begun) - len(self.trailing_data[0])]
+            lines = lines if lines == b"\n" else lines.removeprefix(b"\n")
+        if _BARE_LINE.search(lines):
+            raise h11.RemoteProtocolError("a line ends without a carriage return")
         return event
 
 
