@@ -24,7 +24,7 @@ from autotts_jax.typing import Array, checked
 
 
 def is_correct(answer: Int[np.ndarray, "*any"], gold: Int[np.ndarray, "*any"]) -> Bool[np.ndarray, "*any"]:
-    """Whether ids of answers are that of the gold answer; no answer never is.
+    """Whether ids of answers are that of the gold answer; a missing answer never is.
 
     Args:
         answer: ids of answers; ``NONE`` for none.
