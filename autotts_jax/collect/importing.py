@@ -292,11 +292,9 @@ def _recognised(
 def _reads(layout: Layout, records: Sequence[FileRecord], chosen: Sequence[FileRecord]) -> bool:
     """Whether a layout reads other records than those of which it was recognised, and not the same again."""
     needed = (layout.completions, layout.question or layout.key or ())
-    one, other = records[0], chosen[0]
-    apart = not f"{one.part}.".startswith(f"{other.part}.") and not f"{other.part}.".startswith(
-        f"{one.part}."
-    )
-    return apart and all(values(one.value, path) not in ([], [None]) for path in needed)
+    part, other = f"{records[0].part}.", f"{chosen[0].part}."
+    apart = not (part.startswith(other) or other.startswith(part))
+    return apart and all(values(records[0].value, path) not in ([], [None]) for path in needed)
 
 
 def _look(text: str, gold: str, branches: Sequence[ImportedBranch]) -> QuestionLook:
