@@ -23,7 +23,7 @@ _MAX_EXPONENT = 100
 
 _FUNCTION = re.compile("(?:arc)?(?:sin|cos|tan)|(?:sin|cos|tan)h|cot|sec|csc|log|exp|sqrt|max|min|gcd|lcm")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
-_FACTORS = re.compile(rf"(?<![\\A-Za-z])(?!gcd|lcm)(?:{PAIR.pattern}|{TRIPLE.pattern})(?![A-Za-z])")
+_ADJACENT_FACTORS = re.compile(rf"(?<![\\A-Za-z])(?!gcd|lcm)(?:{PAIR.pattern}|{TRIPLE.pattern})(?![A-Za-z])")
 _OF_LETTERS = re.compile(r"(?:gcd|lcm)\}? ?(?:\\left)? ?[({][^(){}]*(?<![\\A-Za-z])[a-z](?![A-Za-z])")
 """A divisor or multiple of letters, which SymPy would take for polynomials."""
 _MATHEMATICS = re.compile(r"(?=.*[-+/^0-9]|.*\\frac)(?:[^\\]|\\(?:frac|sqrt|cdot|times|pi)(?![A-Za-z]))*")
@@ -154,7 +154,7 @@ def _parsed(text: str) -> Any:
 
     if _OF_LETTERS.search(text):
         raise UnreadableError
-    apart = _FACTORS.sub(lambda letters: " ".join(letters[0]), text)  # tr is no trace
+    apart = _ADJACENT_FACTORS.sub(lambda letters: " ".join(letters[0]), text)  # tr is no trace
     found = _parser()(is_real=True).parse(_BESIDE.sub(r"\g<0> \\cdot ", apart))
     if not isinstance(found, Expr) or found.has(nan, zoo):
         raise UnreadableError

@@ -20,7 +20,7 @@ from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS, Transcript
 from autotts_jax.discovery.population import Written
 from autotts_jax.discovery.proposers.prompts import code_of, prompt
 from autotts_jax.discovery.proposers.protocol import Draft
-from autotts_jax.discovery.proposers.replies import api_key, ask, opened, was_sent
+from autotts_jax.discovery.proposers.replies import api_key, ask, open_client, was_sent
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
 from autotts_jax.keys import hidden
@@ -210,7 +210,7 @@ class OpenAIProposer:
                 paid = after
         key = api_key()
         with (
-            opened(key, self.base_url, self.seconds) as client,
+            open_client(key, self.base_url, self.seconds) as client,
             ThreadPoolExecutor(self.count) as pool,
         ):
             answers = {name: pool.submit(self._ask, client, call, key) for name, call in kept.items()}

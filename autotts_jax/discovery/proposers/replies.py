@@ -47,7 +47,7 @@ class _UnreadError(Exception):
     """Why a reply is not read."""
 
 
-def opened(key: str, base_url: str | None, seconds: float) -> Any:
+def open_client(key: str, base_url: str | None, seconds: float) -> Any:
     """Opens the client, which by itself would hold a reply of any length in memory.
 
     Args:
