@@ -173,7 +173,7 @@ class Questions:
         below = self._drawn(its, typical, typical)
         return Uncertain(above.value / below.value, above.draws / below.draws)
 
-    def needed(self, gain: Float[np.ndarray, " Q"], size: float) -> int:
+    def needed(self, gain: Float[np.ndarray, " Q"], size: float) -> int | None:
         """Computes how many questions it takes to tell a gain, where they differ as much as these.
 
         Args:
@@ -181,8 +181,10 @@ class Questions:
             size: the mean gain to tell, above 0.
 
         Returns:
-            The questions with which four of five tests at 5 % find it.
+            The questions with which four of five tests at 5 % find it; None where these are too few to tell.
         """
+        if self.few:
+            return None
         gains = self.means(gain)
         variance, unseen = float(np.var(gains, ddof=1)), 2 * UNSEEN
         squared = (size / DETECTABLE) ** 2  # what the variance of the mean, as `gain` has it, must be
@@ -269,17 +271,18 @@ def adjusted_p_values(values: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"
 
 
 @functools.lru_cache(maxsize=8)
-def random_weights(items: int, seed: int = 0) -> Float[np.ndarray, "R items+2"]:
+def random_weights(items: int, seed: int = 0, mass: float = UNSEEN) -> Float[np.ndarray, "R items+2"]:
     """Draws the weights of questions or seeds and of two unseen ones, the same every time.
 
     Args:
         items: number of questions or seeds.
         seed: seed of the draws, which differs between what is drawn independently.
+        mass: what each of the unseen two counts.
 
     Returns:
         Weights that add up to 1, of a Dirichlet distribution: those of a Bayesian bootstrap.
     """
     generator = np.random.default_rng(seed)
     seen = generator.standard_exponential((DRAWS, items))
-    drawn = np.hstack([seen, generator.standard_gamma(UNSEEN, (DRAWS, 2))])
+    drawn = np.hstack([seen, generator.standard_gamma(mass, (DRAWS, 2))])
     return drawn / drawn.sum(axis=1, keepdims=True)

@@ -23,6 +23,7 @@ from autotts_jax.experiments.summary import (
     standard_error,
 )
 from autotts_jax.figures import save_figure
+from autotts_jax.intervals import FEWEST
 from autotts_jax.policies import Play, select
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
@@ -364,19 +365,23 @@ def test_settings_are_compared_with_the_one_that_is_asked_for(evaluation):
 
 
 def test_fewer_questions_tell_a_larger_gain(evaluation):
-    small, large = (evaluation.power(gain)["questions"].to_pylist() for gain in (0.02, 0.2))
-    assert len(small) == len(large) == 3 * len(CONTROLLERS)  # two models and their mean; no baseline
+    assert set(evaluation.power(0.02)["questions"].to_pylist()) == {None}  # three questions tell nothing
+    enough = synthetic(models=SYNTHETIC_MODELS[1:3], questions=FEWEST, branches=10)
+    result = evaluate(enough, ["sc@8", "sc@4", "sc@2"], seeds=SEEDS, max_branches=WIDTH)
+    small, large = (result.power(gain)["questions"].to_pylist() for gain in (0.02, 0.2))
+    assert len(small) == len(large) == 3 * 2  # two models and their mean; no baseline
     assert all(more > fewer for more, fewer in zip(small, large, strict=True))
-    for gain in (0, -0.1, 1.1, float("nan")):
+    for gain in (0, -0.1, 1.1, 1e-12, float("nan")):
         with pytest.raises(InputError, match="the gain is"):
             evaluation.power(gain)
 
 
-def test_probes_cost_the_tokens_that_are_asked_for(evaluation):
-    charged = dataclasses.replace(evaluation, probe_tokens=32)
+@pytest.mark.parametrize("each", [32, 10**9])
+def test_probes_cost_the_tokens_that_are_asked_for(evaluation, each):
+    charged = dataclasses.replace(evaluation, probe_tokens=each)
     for play in evaluation.plays:
         for index, value in enumerate(play.player.values):
-            tokens = play.tokens[index] + 32 * play.probes[index]
+            tokens = play.tokens[index] + each * play.probes[index].astype(float)
             rows = [row for row in charged.rows if (row.controller, row.value) == (play.player.name, value)]
             of_models = [row.tokens for row in rows if row.model != ALL_MODELS]
             assert np.mean(of_models) == pytest.approx(tokens.mean())

@@ -62,6 +62,7 @@ def test_few_questions_claim_nothing():
             assert found.value == 1
             assert np.isnan([*found.interval, found.p, found.se]).all()
             assert found.lower(0.05) == -np.inf
+        assert few.needed(np.ones(number), 0.1) is None
     assert np.isfinite(questions(FEWEST).gain(np.ones(FEWEST)).interval).all()
 
 

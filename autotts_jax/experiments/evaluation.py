@@ -230,21 +230,17 @@ class Evaluation:
         """Says how many questions it takes to tell a gain in accuracy over the baseline.
 
         Args:
-            gain: the gain, above 0 and at most 1.
+            gain: the gain, at least 1e-6 and at most 1, as 0.02 for 2 points.
 
         Returns:
             An Arrow table with the columns ``model``, ``benchmark``, ``controller``, ``value`` and
             ``questions``: as many questions, which differ as much as the recorded ones, show the gain in four
-            of five tests at 5 %.
+            of five tests at 5 %; null where too few are recorded.
 
         Raises:
             InputError: the gain is not within its range.
         """
-        gain = check_float("the gain", gain, least=0)
-        if not 0 < gain <= 1:
-            raise InputError(
-                f"the gain is {gain:g}, but it must be above 0 and at most 1, as 0.02 for 2 points"
-            )
+        gain = check_float("the gain", gain, least=1e-6, most=1)
         against = setting_named(self._settings, self.baseline)
         found = []
         for benchmark, model, positions in groups(self.dataset):
@@ -491,7 +487,7 @@ def evaluate(
     seeds = check_int("the number of seeds", PROTOCOLS[protocol] if seeds is None else seeds, 1, MAX_SEEDS)
     max_branches = widest(data, max_branches)
     processes = check_int("processes", processes, 1)
-    probe_tokens = check_int("probe_tokens", probe_tokens, 0)
+    probe_tokens = check_int("probe_tokens", probe_tokens, 0, 2**31 - 1)
     budget = check_budget(budget)
     refused: dict[str, InputError] = {}
     gamma = objective.gamma if objective.model.kind == "intervals" else None

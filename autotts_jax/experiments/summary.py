@@ -229,7 +229,7 @@ def settings_of(
     """Gives the episodes of every setting of every player."""
     found = []
     for play in plays:
-        tokens = play.tokens + probe_tokens * play.probes
+        tokens = play.tokens + probe_tokens * play.probes.astype(np.int64)
         cost = tokens if objective.model.kind == "tokens" else objective.cost(play, dataset)
         for index, value in enumerate(play.player.values):
             columns = (of[index] for of in (play.correct, tokens, play.sequential_tokens, cost))
