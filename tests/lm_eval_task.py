@@ -17,6 +17,7 @@ dataset_kwargs:
     test: {questions}
 test_split: test
 output_type: generate_until
+repeats: {repeats}
 doc_to_text: "{{{{question}}}}"
 doc_to_target: "{{{{answer}}}}"
 generation_kwargs:
@@ -46,12 +47,19 @@ UNTIL = ("Question:", "</s>", "<|im_end|>")
 
 
 def run_lm_eval(
-    address: str, model: str, questions: Sequence[str], folder: Path, until: Sequence[str] = UNTIL
+    address: str,
+    model: str,
+    questions: Sequence[str],
+    folder: Path,
+    until: Sequence[str] = UNTIL,
+    repeats: int = 1,
 ) -> dict[str, dict]:
     """What lm-eval logs of each question, by its text."""
     file = folder / "sums.jsonl"
     file.write_text("".join(json.dumps({"question": text, "answer": "7"}) + "\n" for text in questions))
-    (folder / "sums.yaml").write_text(TASK.format(questions=file, until=json.dumps(list(until))))
+    (folder / "sums.yaml").write_text(
+        TASK.format(questions=file, until=json.dumps(list(until)), repeats=repeats)
+    )
     arguments = {"base_url": f"{address}/chat/completions", "model": model, "num_concurrent": 4}
     subprocess.run(
         [

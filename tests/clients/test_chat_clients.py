@@ -17,6 +17,9 @@ import litellm  # noqa: E402
 import openai  # noqa: E402
 from lm_eval_task import ASKED, run_lm_eval  # noqa: E402
 
+import autotts_jax as at  # noqa: E402
+from autotts_jax.errors import InputWarning  # noqa: E402
+
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of the clients
 
 QUESTIONS = [f"What is {n} + {n % 3}?" for n in range(20)]
@@ -43,6 +46,18 @@ def test_a_generate_task_of_lm_eval(address, client, tmp_path, model):
         reply = client.chat.completions.create(model=model, messages=[user(question)], **ASKED)
         assert found[question] == reply.choices[0].message.content.rstrip("} ")[-1]
         assert model == "sim:plain" or found[question] == reply.autotts["answer"]
+
+
+def test_what_lm_eval_logged_is_imported_and_evaluated(address, tmp_path):
+    samples = run_lm_eval(address, "sim:plain", QUESTIONS, tmp_path, repeats=4)
+    with pytest.warns(InputWarning, match="a summary, without completions"):
+        imported = at.import_answers(tmp_path / "results", tmp_path / "own.npz", model="sim")
+    assert imported.layout.endswith(" in resps[*][*]; question doc.question, gold target")
+    dataset = imported.dataset
+    assert [question.text for question in dataset.questions] == list(samples)
+    assert {question.gold for question in dataset.questions} == {"7"}
+    assert dataset.matrix.tokens.shape == (len(QUESTIONS), 4)
+    assert at.evaluate(dataset, ["sc@4"], seeds=1).rows()
 
 
 def test_langchain(address):
