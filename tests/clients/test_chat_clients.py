@@ -57,7 +57,7 @@ def test_what_lm_eval_logged_is_imported_and_evaluated(address, tmp_path):
     assert [question.text for question in dataset.questions] == list(samples)
     assert {question.gold for question in dataset.questions} == {"7"}
     assert dataset.matrix.tokens.shape == (len(QUESTIONS), 4)
-    assert at.evaluate(dataset, ["sc@4"], seeds=1).rows()
+    assert at.evaluate(dataset, ["sc@4"], seeds=1).rows
 
 
 def test_langchain(address):
