@@ -206,10 +206,10 @@ def test_a_certificate_says_what_it_is_of(found, saved):
     ("change", "problem"),
     [
         ({"model": "Qwen3-8B"}, "model: SmolLM2-135M-Instruct there, Qwen3-8B here"),
-        ({"interval": 500}, "Δ: 8 there, 500 here"),
-        ({"grader": "math"}, "encoding: exact there, equiv here"),
-        ({"max_branches": 32}, "branches that can be opened: 64 there, 32 here"),
-        ({"budget": 1000}, "token budget: None there, 1000 here"),
+        ({"interval": 500}, "interval: 8 there, 500 here"),
+        ({"grader": "math"}, r"encoding \(grader\): exact there, equiv here"),
+        ({"max_branches": 32}, "max_branches: 64 there, 32 here"),
+        ({"budget": 1000}, "budget: None there, 1000 here"),
     ],
 )
 def test_another_model_interval_or_encoding_is_refused(change, problem, saved):
@@ -279,9 +279,9 @@ def test_a_certified_setting_answers(run, certified):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (["--interval", 10], "Δ: 20 there, 10 here"),
-        (["--grader", "arithmetic"], "encoding: equiv there, exact here"),
-        (["--budget", 100], "token budget: None there, 100 here"),
+        (["--interval", 10], "interval: 20 there, 10 here"),
+        (["--grader", "arithmetic"], "encoding (grader): equiv there, exact here"),
+        (["--budget", 100], "budget: None there, 100 here"),
         (["--controller", "sc@2"], "--setting says what answers"),
         (["--beta", 0.5], "--setting says what answers"),
     ],

@@ -154,7 +154,10 @@ def branches_in_python(_, memory, view):
         ({"act": lambda *_: None}, r"Wrong.act must return \(memory, Action\), not None"),
         ({"act": lambda *_: at.Action(1)}, r"Wrong.act must return \(memory, Action\), not an Action alone$"),
         ({"act": lambda *given: (given[1], 1)}, r"Wrong.act must return \(memory, Action\), not 1 as the"),
-        ({"act": branches_in_python}, r"Wrong.act branches in Python on a value that is traced in test_che"),
+        (
+            {"act": branches_in_python},
+            r"Wrong.act needs a value in Python that is traced, as a condition or a number in test_che",
+        ),
         *(
             (acts(open=call), r"Wrong.act calls NumPy on a value .* test_checks.py, line \d+: .*\n.*jnp.wher")
             for call in (

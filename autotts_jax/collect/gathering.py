@@ -92,7 +92,7 @@ class Gatherer:
         text = self._question(record)
         question = self._questions.setdefault(text, GatheredQuestion(record._replace(value={})))
         self._note_model(question, record)
-        self._note_gold(question, record)
+        self._note_gold(text, question, record)
         if layout.probes is not None:
             return text + self._add_round(question, record)
         filter_ = filtered(record.value)
@@ -276,7 +276,7 @@ class Gatherer:
             self._texts.add(hash((question, written)))
             self._repeated += before == len(self._texts)
 
-    def _note_gold(self, question: GatheredQuestion, record: FileRecord) -> None:
+    def _note_gold(self, text: str, question: GatheredQuestion, record: FileRecord) -> None:
         path = self._layout.gold
         if path is None:
             return
@@ -288,8 +288,8 @@ class Gatherer:
                 raise DataError(
                     record.file,
                     f"{record.place} has the reference answer {gold!r:.60}, and {question.record.place} of "
-                    f"{question.record.file.name} has {question.gold!r:.60} for the same question; make "
-                    "them agree",
+                    f"{question.record.file.name} has {question.gold!r:.60} for the same question, "
+                    f"{text!r:.60}; make them agree, or name the question's field by --question",
                 )
             question.gold, question.told_gold = gold, value
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
+import re
 import statistics
 import warnings
 from collections import Counter
@@ -55,6 +56,11 @@ _TRIED = 8
 _LONG_GOLD = 200
 _LOOKS, _SHOWN = 3, 4
 """Questions, and completions of each, that are shown as they were understood."""
+
+_MARKUP = re.compile(
+    r"\\(?:text|mathrm|mbox) ?\{[^{}]*\}|\\(?:left|right|[,;:! ])|\s|(?<=\d),(?=\d{3})|\\?\$|\.0*$"
+)
+_FRACTION = re.compile(r"\\[dt]?frac ?\{([^{}]+)\} ?\{([^{}]+)\}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,6 +224,8 @@ def import_answers(
             on_progress("grading", 0, 0)
         with open_grader(with_form) as opened:
             golds, of_question = graded(opened, gathered, of_question)
+    else:
+        notes += _spelled_otherwise(golds, of_question)
     notes += _odd(gathered, golds, of_question, estimated)
     named = files if isinstance(files, str | Path) else files[0]
     place = Path(named) if Path(named).is_dir() else sources[0]
@@ -311,6 +319,28 @@ def _look(text: str, gold: str, branches: Sequence[ImportedBranch]) -> QuestionL
 
 def _share_of_errors(branches: Iterable[Sequence[ImportedBranch]]) -> float:
     return statistics.fmean(branch.answers[-1] == ERROR for own in branches for branch in own)
+
+
+def _spelled_otherwise(
+    golds: Mapping[str, str], branches: Mapping[str, Sequence[ImportedBranch]]
+) -> list[str]:
+    """What to do where answers are wrong by their spelling alone."""
+    answers = ((branch.answers[-1], golds[text]) for text, own in branches.items() for branch in own)
+    pairs = [
+        (answer, gold) for answer, gold in answers if answer != gold and _bare(answer) == _bare(gold) != ""
+    ]
+    if not pairs:
+        return []
+    answer, gold = pairs[0]
+    return [
+        f"{len(pairs):,} answers differ from the reference answer by their spelling alone, as {answer!r} "
+        f"from {gold!r}, and are wrong; --grader math compares answers as mathematics"
+    ]
+
+
+def _bare(answer: str) -> str:
+    """An answer without what is often written differently: units, spaces, the signs of a fraction."""
+    return _FRACTION.sub(r"\1/\2", _MARKUP.sub("", answer))
 
 
 def _odd(

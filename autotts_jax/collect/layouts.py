@@ -54,7 +54,13 @@ _DERIVED = (
 )
 _THEIRS = ("predicted", "pred", "prediction", "model", "final", "response", "output")
 """Whose answer it is: not the reference."""
-_NUMBERED = ("id", "idx", "index", "num", "number", "key", "no", "abbr")
+_NUMBERED = ("id", "idx", "index", "num", "number", "key", "no", "abbr", "qid")
+_OWNERS = ("custom", "question", "problem", "doc", "task", "prompt", "example", "qid")
+_OF_SAMPLES = (
+    *("rollout", "trial", "attempt", "repeat", "rep", "run", "try", "seed", "draw", "branch", "epoch"),
+    *("completion", "response", "generation", "gen", "candidate", "choice", "iteration", "iter"),
+)
+"""What is numbered within a question."""
 _ASKING = ("user", "system", "human")
 _SAYING = ("content", "value", "text", "prompt")
 _THINKING = ("reasoning", "thinking", "thought")
@@ -450,14 +456,14 @@ def recognise(
             f"{_listed(columns)}; name one by --completions, as --completions 'outputs[*].text'",
         )
     beside = [column for column in columns if column.path != completions]
-    key = None if question else _key(beside)
+    gold = told.get("gold") or _gold([column for column in beside if column.path != question])
+    key = None if question else _key(beside, gold)
     if question is None and key is None:
         raise DataError(
             first.file,
             f"no field of {first.place} can be recognised as the question or its number; it has "
             f"{_listed(columns)}; name one by --question, as --question doc.question",
         )
-    gold = told.get("gold") or _gold([column for column in beside if column.path != question])
     if gold is None and not gold_elsewhere:
         raise DataError(
             first.file,
@@ -522,7 +528,7 @@ def recognise_questions(
             f"no field of {records[0].place} can be recognised as the {missing}; it has {_listed(columns)}; "
             "call them question and answer",
         )
-    return question, gold, _key(columns)
+    return question, gold, _key(columns, gold)
 
 
 def _columns(records: Sequence[FileRecord]) -> list[_Column]:
@@ -682,20 +688,34 @@ def _as_completion(column: _Column) -> int:
     return 2 if column.many or column.mean >= 20 else 0
 
 
-def _key(columns: Sequence[_Column]) -> FieldPath | None:
-    """What numbers the question."""
-    owners = ("custom", "question", "problem", "doc", "task", "sample", "example")
-    fitting = [
-        (
-            column.named(owners) is None,
-            words(column.path)[-1] not in ("idx", "index"),
-            len(column.path),
-            column.path,
+def _key(columns: Sequence[_Column], gold: FieldPath | None) -> FieldPath | None:
+    """What numbers the question, of which each has one reference answer, rather than its completions."""
+    golds = next((column.found for column in columns if column.path == gold), [])
+
+    def contradicts(column: _Column) -> bool:
+        known: dict[str, Any] = {}
+        return any(
+            known.setdefault(str(key), one) != one for key, one in zip(column.found, golds, strict=False)
         )
+
+    fitting = [
+        (contradicts(column), _unlike_key(words(column.path)), len(column.path), column.path)
         for column in columns
         if column.kind in ("text", "number") and not column.many and column.last(_NUMBERED)
     ]
-    return min(fitting)[3] if fitting else None
+    return min(fitting)[-1] if fitting else None
+
+
+def _unlike_key(own: Sequence[str]) -> int:
+    """How unlikely a numbered field is to number questions, by the words of its name."""
+    place = own[-1] in ("idx", "index", "num", "number")
+    if not {*own}.isdisjoint(_OWNERS):
+        return place
+    if not {*own}.isdisjoint(_OF_SAMPLES):
+        return 5
+    if "sample" in own:
+        return 5 if place else 3
+    return 4 if place else 2
 
 
 def _gold(columns: Sequence[_Column]) -> FieldPath | None:
@@ -869,7 +889,7 @@ def _rounds(
         completions,
         question,
         gold,
-        _key(plain),
+        _key(plain, gold),
         finish=next((c.path for c in listed if _FINISH.fullmatch(c.path[-2])), None),
         probes=probes,
         budget=budgets[0].path,

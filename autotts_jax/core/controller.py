@@ -332,7 +332,7 @@ def _inside(method: str, view: View) -> Iterator[None]:
             what = "calls NumPy on a value that is traced"
             remedy = "use jax.numpy instead: jnp.where, jnp.maximum and jnp.sum for np.where and so on"
         elif isinstance(error, UNTRACEABLE):
-            what = "branches in Python on a value that is traced"
+            what = "needs a value in Python that is traced, as a condition or a number"
             remedy = "use jnp.where, jnp.minimum or first_of instead of if, min() and int()"
         elif _OF_SHAPES.search(str(error)):
             what = "makes an array of a traced shape, or of one that does not fit"

@@ -122,10 +122,10 @@ class Certificate:
         """
         here = {
             "model": (self.model, model),
-            "Δ": (self.interval, self.interval and interval),
-            "encoding": (self.encoding, EQUIV if grader == MATH else EXACT),
-            "branches that can be opened": (self.max_branches, max_branches),
-            "token budget": (None, budget),
+            "interval": (self.interval, self.interval and interval),
+            "encoding (grader)": (self.encoding, EQUIV if grader == MATH else EXACT),
+            "max_branches": (self.max_branches, max_branches),
+            "budget": (None, budget),
             "file of the setting": (self.player_sha256, source_sha256(self.setting)),
         }
         differences = [f"{name}: {was} there, {now} here" for name, (was, now) in here.items() if was != now]

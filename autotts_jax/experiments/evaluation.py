@@ -736,7 +736,10 @@ def _check_objective(objective: Objective) -> None:
 def _check_baseline(players: Sequence[Player], baseline: str | None) -> None:
     names = [name for player in players for name in player.names]
     if baseline is not None and baseline not in names:
-        raise InputError(f"no setting is called {baseline!r:.80}, the baseline; there are {', '.join(names)}")
+        raise InputError(
+            f"no setting is called {baseline!r:.80}, the baseline; give it among the controllers as well: "
+            f"there are {', '.join(names)}"
+        )
 
 
 def _check_distinct(players: Sequence[Player]) -> None:
@@ -747,4 +750,11 @@ def _check_distinct(players: Sequence[Player]) -> None:
         raise InputError(
             f"{', '.join(twice)}: given more than once; give each player and value once, and name your own, "
             "in Python as {'mine': policy}"
+        )
+    kinds = {(player.name, type(player), player.trusted) for player in players}
+    shared = [name for name, count in Counter(name for name, *_ in kinds).items() if count > 1]
+    if shared:
+        raise InputError(
+            f"{', '.join(shared)}: the name of a published controller and of one of your own; name yours "
+            "otherwise, in Python as {'mine': policy}"
         )
