@@ -6,13 +6,18 @@ import contextlib
 import importlib.util
 import re
 import shlex
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import openai
 import pytest
-from serving import KEY, ask, client, free_port, health, served, user
+from serving import KEY, ask, client, free_port, health, served, until, user
 
+from autotts_jax.cli.options import EngineOptions
 from autotts_jax.collect import Sampling, ServerEngine
 from autotts_jax.live.settings import ServerSettings
 
@@ -30,23 +35,43 @@ def documented(begin):
     return shlex.split(line)
 
 
+LLAMA_SERVER = """
+import sys, xllamacpp
+path, alias, context, slots, port = sys.argv[1:]
+params = xllamacpp.CommonParams()
+params.model.path, params.model_alias = path, {alias}
+params.n_ctx, params.n_parallel, params.port, params.verbosity = int(context), int(slots), int(port), 0
+# More threads wait for each other where others run.
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+server = xllamacpp.Server(params)
+print(server.listening_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def llama_server(port):
+    """The process of llama.cpp's server, started with the options of the page; it ends with this one."""
+    words = documented("llama-server")[1:]
+    given = dict(zip(words[::2], words[1::2], strict=True)) | {"--port": str(port)}
+    given["--model"] = str(Path(PACKAGE.submodule_search_locations[0]) / given["--model"])
+    options = [given.pop(f"--{name}") for name in ("model", "alias", "ctx-size", "parallel", "port")]
+    assert not given
+    command = [sys.executable, "-c", LLAMA_SERVER, *options]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline().strip() == f"http://127.0.0.1:{port}"
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.fixture(scope="module")
 def upstream():
-    """The address of llama.cpp's server, started with the options of the page."""
-    words = documented("llama-server")[1:]
-    given = dict(zip(words[::2], words[1::2], strict=True))
-    params = xllamacpp.CommonParams()
-    params.model.path = str(Path(PACKAGE.submodule_search_locations[0]) / given.pop("--model"))
-    params.model_alias = {given.pop("--alias")}
-    params.n_ctx, params.n_parallel = int(given.pop("--ctx-size")), int(given.pop("--parallel"))
-    assert list(given) == ["--port"]
-    params.port, params.verbosity = free_port(), 0
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = (
-        1  # more wait for each other where others run
-    )
-    server = xllamacpp.Server(params)
-    yield f"{server.listening_address}/v1"
-    del server
+    """The address of llama.cpp's server."""
+    port = free_port()
+    with llama_server(port):
+        yield f"http://127.0.0.1:{port}/v1"
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +128,33 @@ def test_a_server_in_front_of_it(upstream, tokenizer):
             assert refused.value.code == "context_length_exceeded"
         assert health(address)["status"] == "ok"
         assert httpx.get(f"{address}/health").status_code == 200
+
+
+def test_it_is_killed_while_clients_wait_and_started_again(tokenizer):
+    settings = ServerSettings("sim", Sampling(interval=24, max_tokens=1000), max_branches=4, api_key=KEY)
+    port = free_port()
+    options = EngineOptions(
+        "smollm2", "server", f"http://127.0.0.1:{port}/v1", engine_option=[f"tokenizer={tokenizer}"]
+    )
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(llama_server(port))
+        engine = stack.enter_context(contextlib.closing(options.opener(waited_for=True)()))
+        address = stack.enter_context(served(engine, settings))
+        clients = stack.enter_context(ThreadPoolExecutor(2))
+        waiting = [
+            clients.submit(ask, address, "What is 3 + 4?", f"sim:{name}") for name in ("sc@4", "plain")
+        ]
+        until(lambda: engine.running > 1)
+        process.kill()
+        for asked in waiting:
+            with pytest.raises(openai.InternalServerError) as failure:
+                asked.result()
+            assert (failure.value.status_code, failure.value.code) == (503, "engine_failed")
+        until(lambda: httpx.get(f"{address}/health").status_code == 503)
+        assert httpx.get(f"{address}/live").status_code == 200
+        process.wait()
+        stack.enter_context(llama_server(port))
+        began = time.monotonic()
+        until(lambda: httpx.get(f"{address}/health").status_code == 200)
+        assert time.monotonic() - began < 15
+        assert ask(address, "What is 3 + 4?", "sim:sc@2", max_tokens=48).choices[0].message.content
