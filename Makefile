@@ -10,14 +10,16 @@
 # make test-shinka   runs the test with ShinkaEvolve, in an environment of its own (1.6 GB)
 # make docs          builds the site in docs/_build/html, in an environment of its own; warnings are errors
 # make test-clients  runs the tests with third-party trainers and clients, in an environment of its own (2.5 GB)
+# make test-agents   runs the tests with clients that need an older OpenAI client, in an environment of its own (1.3 GB)
 # make resolve       checks that all extras can be installed with the pinned versions, without installing anything
-# Hosted CI runs the last five every night. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
+# Hosted CI runs the last six every night. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 COLLECT := .venv-collect/bin
 SHINKA := .venv-shinka/bin
 CLIENTS := .venv-clients/bin
+AGENTS := .venv-agents/bin
 DOCS := .venv-docs/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 NEEDS = '.[dev,examples]'
@@ -25,12 +27,13 @@ COLLECT_NEEDS = '.[collect-cpu,discover,ray,serve]' accelerate gguf hypothesis '
     xllamacpp
 SHINKA_NEEDS = '.[discover]' hypothesis pytest shinka-evolve
 CLIENTS_NEEDS = '.[gymnax,plot,serve,train]' \
-    dspy hypothesis langchain-openai litellm 'lm-eval[api]' minari openai pytest 'ray[rllib]' rejax sb3-contrib \
-    tensorboard tianshou torchrl tyro
+    dspy hypothesis inspect-ai langchain-openai litellm 'lm-eval[api]' minari openai pytest 'ray[rllib]' rejax \
+    sb3-contrib tensorboard tianshou torchrl tyro
+AGENTS_NEEDS = '.[serve]' hypothesis instructor llama-index-llms-openai-like openai pytest
 MANY = HYPOTHESIS_PROFILE=many
 SHIPPED = XLA_FLAGS="$$($(BIN)/python -c 'from autotts_jax.core import XLA_FLAGS; print(XLA_FLAGS)')"
 
-.PHONY: demo docs pictures bench-gpu test test-changed test-all fuzz test-collect test-shinka test-clients lint resolve wheel check clean
+.PHONY: demo docs pictures bench-gpu test test-changed test-all fuzz test-collect test-shinka test-clients test-agents lint resolve wheel check clean
 
 demo: .venv/installed
 	$(BIN)/autotts-jax evaluate --data synthetic --data smollm2 --out runs/demo
@@ -81,6 +84,9 @@ test-shinka: .venv-shinka/installed
 test-clients: .venv-clients/installed
 	$(CLIENTS)/python -m pytest tests/clients tests/test_gym.py tests/test_loggers.py
 
+test-agents: .venv-agents/installed
+	$(AGENTS)/python -m pytest tests/clients/test_table_of_clients.py
+
 lint: .venv/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -96,6 +102,7 @@ resolve:
 	build/resolve/bin/python .ci/resolve constraints-collect.txt $(COLLECT_NEEDS)
 	build/resolve/bin/python .ci/resolve constraints-shinka.txt $(SHINKA_NEEDS)
 	build/resolve/bin/python .ci/resolve constraints-clients.txt $(CLIENTS_NEEDS)
+	build/resolve/bin/python .ci/resolve constraints-agents.txt $(AGENTS_NEEDS)
 	env -u PIP_EXTRA_INDEX_URL build/resolve/bin/python .ci/resolve constraints-cuda.txt '.[collect,cuda,ray,serve]' \
 	    --only-binary :all: --target build/none --python-version 3.12 \
 	    --platform manylinux2014_x86_64 $(foreach n,$(shell seq 17 39),--platform manylinux_2_$(n)_x86_64)
@@ -115,7 +122,7 @@ wheel: .venv/installed
 	cd build/wheel && venv/bin/autotts-jax trace --data smollm2 --controller cmc --beta 0.2 --out smoke > smoke/trace.txt
 	cd build/wheel/smoke && ls episodes.parquet summary.csv frontier.png report.html manifest.json trace.jsonl trace.png
 
-check: test-all lint wheel test-clients
+check: test-all lint wheel test-clients test-agents
 	@if [ -z "$$(git status --porcelain -- . ':!.ci/passed')" ]; \
 	    then git rev-parse HEAD > .ci/passed; echo "everything passes: commit .ci/passed"; \
 	    else echo "everything passes, but .ci/passed stays as it is: there are changes that are not committed"; fi
@@ -157,5 +164,10 @@ check: test-all lint wheel test-clients
 	    --editable $(CLIENTS_NEEDS)
 	touch $@
 
+.venv-agents/installed: pyproject.toml constraints-agents.txt
+	$(PYTHON) -m venv .venv-agents
+	$(AGENTS)/pip install --quiet --constraint constraints-agents.txt --editable $(AGENTS_NEEDS)
+	touch $@
+
 clean:
-	rm -rf docs/_build .venv .venv-docs .venv-clients .venv-collect .venv-shinka build dist runs
+	rm -rf docs/_build .venv .venv-docs .venv-agents .venv-clients .venv-collect .venv-shinka build dist runs
