@@ -273,6 +273,7 @@ def test_stop_strings_end_the_writing_of_plain():
             address, {"model": "sim:plain", "messages": user("4 + 4"), "stop": stop, "stream": True}
         ).text
     assert cut.choices[0].message.content == text[: text.index(stop)]
+    assert cut.autotts["answer"] == text[: text.index(stop)].split()[-1]
     assert cut.usage.completion_tokens < whole.usage.completion_tokens
     said = "".join(part["choices"][0]["delta"].get("content", "") for part in events(told))
     assert said == cut.choices[0].message.content

@@ -158,6 +158,19 @@ def last_depth(tokens: int, interval: int) -> int:
     return max(2, -(-tokens // interval))
 
 
+def cut(text: str, stops: Iterable[str]) -> str:
+    """Cuts a text off before the first stop string in it.
+
+    Args:
+        text: the text.
+        stops: the strings.
+
+    Returns:
+        What stands before; the whole text if it has none of them.
+    """
+    return text[: min((text.index(stop) for stop in stops if stop in text), default=len(text))]
+
+
 def majority(answers: Sequence[str]) -> str:
     """Finds the most frequent of some forced answers.
 
@@ -455,8 +468,8 @@ class Trajectories:
             trajectory = self[b]
             if (trajectory.ended is Finish.stop or self._whole) and trajectory.final is None:
                 thought, said = self._thinking.split(self.text(b))
-                cut = not thought and said.startswith(self._thinking.start or "\0")
-                answer = ERROR if cut else extract(said, self._extractor)
+                cut_off = not thought and said.startswith(self._thinking.start or "\0")
+                answer = ERROR if cut_off else extract(cut(said, self._stop), self._extractor)
                 trajectory.final = Probe(answer, (answer,), 0)
         # What is forced at the end of a branch that has ended by itself does not replace its answer.
         self._step([], [b for b in branches if not self._complete(self.at(b, self.depth(b)))])

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 from autotts_jax.collect.engine import ChatMessage, Finish
 from autotts_jax.collect.thinking import TAGS, Thinking
+from autotts_jax.collect.trajectories import cut
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live.answering import Answer
@@ -461,11 +462,6 @@ class Reply:
 def event(data: dict[str, Any]) -> str:
     """Encodes a server-sent event."""
     return f"data: {json.dumps(data)}\n\n"
-
-
-def cut(text: str, stops: Iterable[str]) -> str:
-    """Cuts a text off before the first stop string in it."""
-    return text[: min((text.index(stop) for stop in stops if stop in text), default=len(text))]
 
 
 class Speech:

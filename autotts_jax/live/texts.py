@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from autotts_jax.collect.engine import Engine, Request
-from autotts_jax.collect.trajectories import MAX_SEED, Sampling
-from autotts_jax.live.chat import Asked, RequestError, cut
+from autotts_jax.collect.trajectories import MAX_SEED, Sampling, cut
+from autotts_jax.live.chat import Asked, RequestError
 
 
 class Text(Asked):
