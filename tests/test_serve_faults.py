@@ -359,6 +359,70 @@ def test_completions_are_for_plain(behind, passed):
         server.knows_vllm = True
 
 
+# --- the Responses API --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["sim:cmc@0.2", "sim:sc@4", "sim:plain"])
+def test_a_response_says_what_a_chat_does(behind, model):
+    _, address = behind
+    turns = [{"role": "system", "content": "Be brief."}, *user("2 + 2")]
+    asked = {"model": model, "input": [turns[0], *user([{"type": "input_text", "text": "2 + 2"}])]}
+    with client(address) as asking:
+        whole = asking.responses.create(**asked)
+        if model != "sim:plain":  # which the server behind answers in a chat
+            same = asking.chat.completions.create(model=model, messages=turns)
+            assert whole.output_text == same.choices[0].message.content
+            assert whole.usage.output_tokens == same.usage.completion_tokens
+        instructed = asking.responses.create(
+            model=model, input="2 + 2", instructions="Be brief.", store=False
+        )
+        assert instructed.output_text == whole.output_text
+        events = list(asking.responses.create(**asked, stream=True))
+        with asking.responses.stream(**asked) as stream:
+            stream.until_done()
+            assert stream.get_final_response().output_text == whole.output_text
+        later = [*asked["input"], *(item.model_dump() for item in whole.output), *user("And twice that?")]
+        assert asking.responses.create(model=model, input=later).output_text
+        short = asking.responses.create(**asked, max_output_tokens=10)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    told = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert told == events[-1].response.output_text == whole.output_text
+    assert (events[-1].type, whole.status) == ("response.completed", "completed")
+    assert (short.status, short.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+
+
+REFUSED_OF_RESPONSES = {
+    "previous_response_id": "resp_1",
+    "conversation": "conv_1",
+    "tools": [{"type": "function", "name": "add", "parameters": {}}],
+    "text": {"format": {"type": "json_schema", "name": "sum", "schema": {}}},
+    "store": True,
+    "background": True,
+    "n": 2,
+    "max_output_tokens": 0,
+    "instructions": ["Be brief."],
+    "input": [],
+    "input.0": [{"type": "function_call_output", "call_id": "1", "output": "4"}],
+    "input.0.content.0": user([{"type": "input_image", "image_url": "x"}]),
+}
+
+
+@pytest.mark.parametrize("named", REFUSED_OF_RESPONSES)
+def test_what_a_response_cannot_have_is_named(behind, named):
+    _, address = behind
+    asked = {"model": "sim:sc@4", "input": "2 + 2", named.split(".")[0]: REFUSED_OF_RESPONSES[named]}
+    reply = httpx.post(f"{address}/v1/responses", json=asked, headers=HEADERS)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, named)
+
+
+def test_a_response_without_an_engine_is_an_error(behind):
+    server, address = behind
+    for stream in (False, True):
+        server.troubles = [drop] * 1000
+        with client(address) as asking, pytest.raises(openai.APIError, match="the engine failed"):
+            list(asking.responses.create(model="sim:sc@4", input="2 + 2", stream=stream))
+
+
 # --- choices, and replies in JSON ---------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterable
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from autotts_jax.collect.engine import ChatMessage, Finish
 from autotts_jax.collect.thinking import TAGS, Thinking
@@ -41,6 +41,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "repetition_penalty": (1,),
     "logit_bias": ({},),
     "echo": (False,),
+    "background": (False,),
+    "include": ([], ["reasoning.encrypted_content"]),
+    "text": ({}, {"format": {"type": "text"}}),
+    "truncation": ("disabled",),
     "suffix": ("",),
 }
 """Values of parameters that ask for nothing."""
@@ -124,22 +128,27 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Part(_Strict):
-    type: Literal["text"]
+class Part(_Strict):
+    """A part of a message."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("text",)
+    type: str
     text: str
 
     @model_validator(mode="before")
     @classmethod
     def _text_alone(cls, given: Any) -> Any:
         kind = given.get("type") if isinstance(given, dict) else None
-        if isinstance(kind, str) and kind != "text":
+        if isinstance(kind, str) and kind not in cls.kinds:
             raise ValueError(f"parts of the type {kind!r:.40} are not supported, only text")
         return given
 
 
-class _Message(_Strict):
+class Message(_Strict):
+    """A turn of a conversation."""
+
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[_Part]
+    content: str | list[Part]
     name: str | None = None
     reasoning_content: str | None = None
     """Of an earlier reply, which clients send back as they got it; a model does not see it again."""
@@ -155,6 +164,7 @@ class _Message(_Strict):
 
     @property
     def text(self) -> str:
+        """What it says."""
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
@@ -219,8 +229,12 @@ def _refusal(error: ValidationError, way_out: str) -> RequestError:
 class Chat(Asked):
     """A request for a reply to a conversation."""
 
+    turns: ClassVar[str] = "messages"
+    limit: ClassVar[str] = "max_tokens"
+    """What its clients call the conversation, and the limit of tokens."""
+
     model: str
-    messages: list[_Message] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1)
     stream: bool = False
     stream_options: _StreamOptions = _StreamOptions()
     max_tokens: int | None = Field(None, ge=0)
@@ -245,21 +259,21 @@ class Chat(Asked):
     @model_validator(mode="before")
     @classmethod
     def _few(cls, given: Any) -> Any:
-        messages = given.get("messages") if isinstance(given, dict) else None
+        messages = given.get(cls.turns) if isinstance(given, dict) else None
         if isinstance(messages, list):
             parts = [message.get("content") for message in messages if isinstance(message, dict)]
             if len(messages) + sum(len(part) for part in parts if isinstance(part, list)) > MOST_PARTS:
-                raise ValueError(f"messages has more than {MOST_PARTS} messages and parts of them")
+                raise ValueError(f"{cls.turns} has more than {MOST_PARTS} messages and parts of them")
         return given
 
     @classmethod
-    def read(cls, body: bytes, way_out: str) -> Chat:
+    def read(cls, body: bytes, way_out: str) -> Self:
         """Reads the body of a request, as of `Asked`, for a reply to a user."""
         chat = super().read(body, way_out)
         last = chat.messages[-1]
         if last.role != "user" or not last.text.strip():
-            message = "the last of messages has to be a user message with a text"
-            raise RequestError(400, message, param="messages")
+            message = f"the last of {cls.turns} has to be a user message with a text"
+            raise RequestError(400, message, param=cls.turns)
         return chat
 
     def form(self, way_out: str) -> JsonForm | None:
@@ -344,7 +358,7 @@ class Reply:
     choices: int = 1
     usage: bool = False
     thinking: Thinking = TAGS
-    id: str = dataclasses.field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+    id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
 
     @property
@@ -364,7 +378,7 @@ class Reply:
                 {"index": index, "message": message, "logprobs": None, "finish_reason": finish}
                 for index, message in enumerate(messages)
             ],
-            "usage": _usage(answer),
+            "usage": usage_of(answer),
             "autotts": self._account(answer),
         }
 
@@ -403,7 +417,7 @@ class Reply:
         finish = self._finish_reason(answer)
         ended = [self._chunk({}, finish, index) for index in range(len(self._said(answer)))]
         ended[-1] |= {"autotts": self._account(answer)}
-        used = {**self._envelope("chat.completion.chunk"), "choices": [], "usage": _usage(answer)}
+        used = {**self._envelope("chat.completion.chunk"), "choices": [], "usage": usage_of(answer)}
         return "".join([*said, *map(event, ended), event(used) if self.usage else "", DONE])
 
     def _chunk(
@@ -456,7 +470,7 @@ class Reply:
         }
 
     def _envelope(self, kind: str) -> dict[str, Any]:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+        return {"id": f"chatcmpl-{self.id}", "object": kind, "created": self.created, "model": self.model}
 
 
 def event(data: dict[str, Any]) -> str:
@@ -503,8 +517,8 @@ class Speech:
         return [(field, more)] if more else []
 
 
-def _usage(answer: Answer) -> dict[str, Any]:
-    """What the engine read and wrote, forced answers included."""
+def usage_of(answer: Answer) -> dict[str, Any]:
+    """Tells what the engine read and wrote, forced answers included."""
     prompted, written = answer.usage.prompted, answer.usage.generated + answer.usage.forced
     return {
         "prompt_tokens": prompted,

@@ -115,6 +115,7 @@ def create_app(engine: Engine, settings: ServerSettings) -> Starlette:
     app = Starlette(
         routes=[
             Route("/v1/chat/completions", service.chat, methods=["POST"]),
+            Route("/v1/responses", service.responses, methods=["POST"]),
             Route("/v1/completions", service.completions, methods=["POST"]),
             Route("/v1/models", service.models),
             Route("/v1/models/{name:path}", service.model),

@@ -47,6 +47,7 @@ from autotts_jax.live.page import page
 from autotts_jax.live.passing import Passed, body_for, pass_on
 from autotts_jax.live.published import DEFAULT, DEFAULT_OF_WHOLE, PLAIN, PUBLISHED, published
 from autotts_jax.live.readiness import Readiness
+from autotts_jax.live.responses import Prompt, PromptReply
 from autotts_jax.live.settings import ServerSettings
 from autotts_jax.live.texts import Text, complete
 from autotts_jax.policies.player import Player
@@ -197,14 +198,21 @@ class Service:
 
     async def chat(self, request: Request) -> Response:
         """Answers a question."""
+        return await self._converse(request, Chat, Reply)
+
+    async def responses(self, request: Request) -> Response:
+        """Answers a question of the Responses API."""
+        return await self._converse(request, Prompt, PromptReply)
+
+    async def _converse(self, request: Request, kind: type[Chat], replying: type[Reply]) -> Response:
         check_access(request, self._settings)
         deadline = asyncio.get_running_loop().time() + self._settings.timeout
         body = await _body(request, deadline)
         given = read_object(body)
         player = self._player(given.get("model"))
-        if player.name == PLAIN and self._upstream is not None:
+        if player.name == PLAIN and self._upstream is not None and kind is Chat:
             return await self._pass_on(self._upstream, given, request, deadline)
-        chat = Chat.read(body, self._way_out)
+        chat = kind.read(body, self._way_out if kind is Chat else self._way_out_of_responses)
         several = player.width != 1
         if chat.n > 1 and not several:
             message = f"n: {chat.model!r:.80} opens a single branch; ask a controller that opens several"
@@ -217,9 +225,9 @@ class Service:
             self._budget(chat),
             chat.stops if plain else (),
         )
-        reply = self._reply(chat, player, several)
+        reply = self._reply(replying, chat, player, several)
         try:
-            speech = reply.speech(await asyncio.to_thread(self._check, task))
+            speech = reply.speech(await asyncio.to_thread(self._check, task, chat))
         except RequestError:
             self.counts.ended(player.name, "refused")
             raise
@@ -285,6 +293,13 @@ class Service:
         return f"{plain} passes it on where the model is behind --engine server or chat"
 
     @property
+    def _way_out_of_responses(self) -> str:
+        plain = f"{self._settings.name}:{PLAIN}"
+        return (
+            f"send the whole conversation as input; tools and formats are for {plain} at /v1/chat/completions"
+        )
+
+    @property
     def _upstream(self) -> Upstream | None:
         """The server that answers for the model alone."""
         return self._engine.upstream if isinstance(self._engine, HttpEngine) else None
@@ -308,9 +323,9 @@ class Service:
         except InputError as error:
             raise RequestError(404, str(error), "model_not_found", param="model") from None
 
-    def _reply(self, chat: Chat, player: Player, several: bool) -> Reply:
+    def _reply(self, kind: type[Reply], chat: Chat, player: Player, several: bool) -> Reply:
         plain = player.name == PLAIN
-        return Reply(
+        return kind(
             model=f"{self._settings.name}:{player.names[0]}",
             form=chat.autotts.reply or ("branch" if plain else self._settings.reply),
             decisions=chat.autotts.decisions,
@@ -403,11 +418,11 @@ class Service:
             cancel=cancel,
         )
 
-    def _check(self, task: _Task) -> bool:
+    def _check(self, task: _Task, chat: Chat) -> bool:
         """Raises an error if the model does not take a question; tells whether its prompt begins to think."""
         if task.budget == 0:
-            message = "a budget of 0 tokens is enough for no branch; give 1 at least, as max_tokens"
-            raise RequestError(400, message, "budget_too_small", param="max_tokens")
+            message = f"a budget of 0 tokens is enough for no branch; give 1 at least, as {chat.limit}"
+            raise RequestError(400, message, "budget_too_small", param=chat.limit)
         try:
             trajectories = self._trajectories(task.question, task.sampling)
             self._check_continues(task.player, trajectories)
@@ -415,9 +430,9 @@ class Service:
         except ProbingError as error:
             raise RequestError(400, str(error), "unsupported_controller", param="model") from None
         except ContextError as error:
-            raise RequestError(400, str(error), "context_length_exceeded", param="messages") from None
+            raise RequestError(400, str(error), "context_length_exceeded", param=chat.turns) from None
         except InputError as error:
-            raise RequestError(400, str(error), param="messages") from None
+            raise RequestError(400, str(error), param=chat.turns) from None
 
     def _check_continues(self, player: Player, trajectories: Trajectories) -> None:
         """Raises a `ProbingError` for a player that needs more than the engine writes."""

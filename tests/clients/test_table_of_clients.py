@@ -51,6 +51,9 @@ class OpenAI:
     def continues(self):
         return self.client.completions.create(model=PLAIN, prompt=QUESTION).choices[0].text
 
+    def responds(self):
+        return self.client.responses.create(model=VOTED, input=QUESTION).output_text
+
 
 class LangChain:
     def __init__(self, address):
@@ -72,6 +75,11 @@ class LangChain:
 
     def continues(self):
         return self.library.OpenAI(model=PLAIN, **self.options).invoke(QUESTION)
+
+    def responds(self):
+        model = self.library.ChatOpenAI(model=VOTED, use_responses_api=True, **self.options)
+        assert "".join(part.text for part in model.stream(QUESTION)) == model.invoke(QUESTION).text
+        return model.invoke(QUESTION).text
 
 
 class LlamaIndex:
@@ -124,6 +132,10 @@ class LiteLLM:
             .text
         )
 
+    def responds(self):
+        asked = {"model": f"openai/{VOTED}", "input": QUESTION, **self.options}
+        return self.library.responses(**asked).output[0].content[0].text
+
 
 class Instructor:
     def __init__(self, address):
@@ -159,6 +171,10 @@ class DSPy:
         plain = self.library.LM(f"text-completion-openai/{PLAIN}", model_type="text", **self.options)
         return self._texts(plain(QUESTION))
 
+    def responds(self):
+        model = self.library.LM(f"openai/{VOTED}", model_type="responses", **self.options)
+        return self._texts(model(QUESTION))
+
     def _texts(self, replies):
         return "".join(reply if isinstance(reply, str) else reply["text"] for reply in replies)
 
@@ -179,7 +195,9 @@ class InspectAI:
         from inspect_ai.model import get_model
 
         self.options = {"base_url": address, "api_key": "none"}
-        self.get_model = lambda **more: get_model(f"openai-api/autotts/{VOTED}", **self.options, **more)
+        self.get_model = lambda provider="openai-api/autotts", **more: get_model(
+            f"{provider}/{VOTED}", **self.options, **more
+        )
 
     def _generate(self, config=None, tools=(), **options):
         from inspect_ai.model import GenerateConfig
@@ -208,6 +226,9 @@ class InspectAI:
 
         return self._generate(tools=[ToolInfo(name="add", description="Adds.")])
 
+    def responds(self):
+        return self._generate(provider="openai", responses_api=True)
+
 
 CLIENTS = {
     "openai": OpenAI,
@@ -219,7 +240,7 @@ CLIENTS = {
     "lm-eval": LMEval,
     "inspect-ai": InspectAI,
 }
-CELLS = ("answers", "streams", "schema", "tools", "continues")
+CELLS = ("answers", "streams", "schema", "tools", "continues", "responds")
 
 
 def test_the_page_says_what_is_tested():
