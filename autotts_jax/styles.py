@@ -6,6 +6,7 @@ on the dark ground of pages; controllers that share one differ in their marks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -90,6 +91,10 @@ CONTROLLERS = (
 """Controllers of this package, whose places here give them their styles."""
 
 
+_PLACES = len(COLOURS) * len(MARKS)
+"""Places of which all differ in colour or mark."""
+
+
 class Style(NamedTuple):
     """How a controller is drawn.
 
@@ -107,12 +112,22 @@ class Style(NamedTuple):
 def styles(controllers: Iterable[str]) -> dict[str, Style]:
     """Gives each controller its style.
 
+    Args:
+        controllers: their names. Those of others than `CONTROLLERS` get colours that are free in the picture.
+
     Returns:
-        The styles by name: 42 places differ in colour or mark.
+        The styles by name.
     """
     names = list(dict.fromkeys(controllers))
-    places = [*CONTROLLERS, *(name for name in names if name not in CONTROLLERS)]
-    return {name: _style(places.index(name)) for name in names}
+    found = {name: _style(CONTROLLERS.index(name)) for name in names if name in CONTROLLERS}
+    for name in names:
+        if name not in found:
+            seen = {style[:2] for style in found.values()}
+            colours = Counter(colour for colour, _ in seen)
+            places = map(_style, range(len(CONTROLLERS), len(CONTROLLERS) + _PLACES))
+            free = [style for style in places if style[:2] not in seen]
+            found[name] = min(free, key=lambda style: colours[style.colour], default=_style(len(found)))
+    return {name: found[name] for name in names}
 
 
 def _style(place: int) -> Style:

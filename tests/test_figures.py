@@ -104,6 +104,14 @@ def test_a_controller_has_one_style_everywhere():
     }
 
 
+@pytest.mark.parametrize(
+    "published", [["asc", "cmc"], ["sc", "cmc", "asc", "esc"], [*styles.CONTROLLERS[:5]]]
+)
+def test_ones_own_controller_has_a_colour_that_is_free(published):
+    found = styles.styles([*published, "mine"])
+    assert found.pop("mine").colour not in {style.colour for style in found.values()}
+
+
 def test_right_and_wrong_differ_in_more_than_colour():
     assert styles.RIGHT_SIGN != styles.WRONG_SIGN
     for eyes in EYES:

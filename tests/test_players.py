@@ -158,9 +158,9 @@ def test_a_mapping_names_players(dataset):
         ([], "there are no players"),
         (
             SelfConsistency,
-            "SelfConsistency needs branches; make one beforehand, or in a function",
+            "SelfConsistency needs branches; name an instance, as mine = SelfConsistency",
         ),
-        (CMC.of_beta, "of_beta needs beta; make one beforehand"),
+        (CMC.of_beta, "of_beta needs beta; name an instance, as mine = "),
         (at.Family("mine", (), SelfConsistency), "mine has no values to sweep"),
     ],
 )
@@ -244,7 +244,7 @@ def test_policies_stand_in_the_table_of_the_controllers(play, tmp_path):
         ("p.py:Other", "p.py has no player Other; it has WidthDepth, WidthDepthRounds, Good"),
         (
             "p.py:Init",
-            "Init needs path; make one beforehand, or in a function that needs nothing",
+            "Init needs path; name an instance, as mine = Init",
         ),
         ("p.py:NoEnv", "policy NoEnv has no env; wrap it, as autotts_jax.Agent(policy, env)"),
         ("p.py:NoAct", "policy NoAct has no method act"),

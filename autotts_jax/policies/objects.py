@@ -45,8 +45,8 @@ def _of_object(found: Any, path: str, value: float | None, gamma: float | None) 
         except (Exception, SystemExit) as error:
             if isinstance(error, TypeError) and (needed := _needed(found)):
                 raise InputError(
-                    f"{name} needs {', '.join(needed)}; make one beforehand, or in a function that needs "
-                    "nothing; an autotts_jax.Family makes several"
+                    f"{name} needs {', '.join(needed)}; name an instance, as mine = {name}(…), or a function "
+                    "without arguments that makes one, or an autotts_jax.Family"
                 ) from error
             raise InputError(f"calling {name}() failed:\n{last_lines(error)}") from error
     if isinstance(found, Controller):

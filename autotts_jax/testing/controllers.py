@@ -28,8 +28,8 @@ STEPPED = 3
 """Episodes that are also played one look at a time, which is slow."""
 
 KEEP_IN_MEMORY = (
-    "Keep everything that the controller remembers in its memory; do not use randomness, the time, or "
-    "callbacks that keep a state."
+    "Keep everything that the controller remembers in its memory, the jax.random.key_data of a random key, "
+    "too; do not use other randomness, the time, or callbacks that keep a state."
 )
 COMPARE_KEYS = "Compare the keys of answers for equality only."
 REPEAT = (
