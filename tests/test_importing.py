@@ -32,7 +32,8 @@ from autotts_jax.errors import DataError, InputError, InputWarning
 from autotts_jax.experiments.evaluation import branch_orders, default_controllers, evaluate
 from autotts_jax.experiments.tracing import trace
 from autotts_jax.policies.players import as_players
-from autotts_jax.replay import NONE, read_compact
+from autotts_jax.replay import NONE, cell_statistics, read_compact
+from autotts_jax.replay.statistics import question_statistics
 
 QUESTIONS = {"How many pens are sold in 6 days?": "42", "What is 15 more than 28?": "43"}
 ANSWERS = (("44", "42", "42"), ("43", "44", "43"))
@@ -1110,6 +1111,14 @@ def test_the_interval_fits_the_lengths(tmp_path):
     assert interval(2_000, 1_000) == 50
     assert interval(3, 5) == 1
     assert interval(10_000_000, 1) == 5000
+
+
+def test_the_share_of_errors_is_that_of_final_answers_where_there_are_no_probes(tmp_path):
+    row = {"question": "How much?", "gold": "1", "answers": ["1", "ERR", "2", "ERR"]}
+    path = write(tmp_path / "b.jsonl", [row | {"tokens": [500, 700, 90, 9_000]}])
+    dataset = import_answers(path, interval=50).dataset
+    assert cell_statistics(dataset, 0)["error_share"] == 0.5
+    assert question_statistics(dataset)[0].error_share == 0.5
 
 
 def test_a_matrix_without_probes_says_so_and_refuses_to_be_probed(tmp_path):

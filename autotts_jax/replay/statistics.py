@@ -26,7 +26,8 @@ def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
         - ``questions``; ``branches`` of each; ``interval``, the tokens between two probes;
         - ``probes_mean``, ``probes_min``, ``probes_max`` of a branch, and likewise of its ``tokens``;
         - ``answers_max``, ``answers_median``: distinct answers to a question, in probes and finals;
-        - ``error_share``: probes without an answer, ``ERR`` under `EXACT` and `NONE` under `EQUIV`;
+        - ``error_share``: probes without an answer, ``ERR`` under `EXACT` and `NONE` under `EQUIV`; finals in a
+          cell without probes;
         - ``overrun_share``: branches whose probes extend beyond their tokens, interval·L > T;
         - ``mean@1``: finals that are right;
         - ``label_accuracy``: questions whose majority of all finals is right, ties to the earlier branch;
@@ -56,7 +57,7 @@ def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
     finals = np.take_along_axis(answers, lengths[..., None], axis=2)
     right = finals[..., 0] == matrix.gold[:, None]
     depth = np.arange(answers.shape[2])
-    is_probe = depth < lengths[..., None]
+    recorded = depth < lengths[..., None] if dataset.cells[cell].probes else depth == lengths[..., None]
     errors = answers == _error_ids(dataset, index)[:, None, None]
     distinct = _distinct(answers, depth <= lengths[..., None])
     majority = np.array([_majority(row) for row in finals[..., 0]])
@@ -69,7 +70,7 @@ def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
         **_spread("tokens", tokens),
         "answers_max": int(distinct.max()),
         "answers_median": float(np.median(distinct)),
-        "error_share": float(errors[is_probe].mean()),
+        "error_share": float(errors[recorded].mean()),
         "overrun_share": float(np.mean(matrix.interval[:, None] * lengths > tokens)),
         "mean@1": float(right.mean()),
         "label_accuracy": float(np.mean(majority == matrix.gold)),
@@ -91,7 +92,7 @@ class QuestionStatistics(NamedTuple):
 
     Attributes:
         accuracy: share of finals that are right, 0 to 1.
-        error_share: share of probes and finals without an answer, 0 to 1.
+        error_share: share of the recorded answers, probes and finals, that are none, 0 to 1.
     """
 
     accuracy: float
@@ -115,7 +116,10 @@ def question_statistics(dataset: ProbeDataset) -> list[QuestionStatistics]:
         branches = dataset.cells[matrix.cell[q]].num_branches
         lengths, answers = matrix.lengths[q, :branches], matrix.answers[q, :branches]
         finals = answers[np.arange(branches), lengths]
-        readable = np.arange(answers.shape[1]) <= lengths[:, None]
+        depth = np.arange(answers.shape[1])
+        readable = depth <= lengths[:, None]
+        if not dataset.cells[matrix.cell[q]].probes:
+            readable = depth == lengths[:, None]
         share = float(errors[q, :branches][readable].mean())
         found.append(QuestionStatistics(float((finals == matrix.gold[q]).mean()), share))
     return found
