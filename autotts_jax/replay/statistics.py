@@ -26,8 +26,8 @@ def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
         - ``questions``; ``branches`` of each; ``interval``, the tokens between two probes;
         - ``probes_mean``, ``probes_min``, ``probes_max`` of a branch, and likewise of its ``tokens``;
         - ``answers_max``, ``answers_median``: distinct answers to a question, in probes and finals;
-        - ``error_share``: probes without an answer, ``ERR`` under `EXACT` and `NONE` under `EQUIV`; finals in a
-          cell without probes;
+        - ``error_share``: probes without an answer, ``ERR`` under `EXACT` and `NONE` under `EQUIV`, or finals
+          where a cell has no probes;
         - ``overrun_share``: branches whose probes extend beyond their tokens, interval·L > T;
         - ``mean@1``: finals that are right;
         - ``label_accuracy``: questions whose majority of all finals is right, ties to the earlier branch;
