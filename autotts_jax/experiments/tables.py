@@ -381,8 +381,8 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             yield styled(
                 f"{cost} ratio: {cost} at which the frontier has the setting's accuracy, over that\n"
                 f"of the reference's (of settings as played: with a baseline); Δ accuracy:\n"
-                f"accuracy at the setting's {cost}, less that of the same frontier; both with their\n"
-                "95 % interval over questions, each with its recorded branches; ≤, ≥: the\n"
+                f"accuracy at the setting's {cost}, less that of the same frontier; both with\n"
+                "their 95 % interval over questions, each with its recorded branches; ≤, ≥: the\n"
                 "cheapest setting, of the controller or of the reference, is more accurate than\n"
                 "that, and a cheaper one might do; ≶: both are;\n"
                 f"hypervolume: mean accuracy over budgets up to the {cost} of {reference} branches,\n"
