@@ -8,6 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from autotts_jax.collect import Request, SimulatedEngine
 
+PATIENCE = 10.0
+"""Seconds for which a server that hangs waits for its client to leave."""
+
 OPENAI_FIELDS = {"model", "prompt", "max_tokens", "temperature", "top_p", "seed", "stop", "logprobs"}
 
 
@@ -199,3 +202,17 @@ def half(handler):
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
     handler.wfile.write(b'{"choices": [{"te')
+
+
+def trickle(handler):
+    """Sends a byte now and then, each well within the time that a read may take."""
+    handler.close_connection = True
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000000")
+    handler.end_headers()
+    end = time.monotonic() + PATIENCE
+    with contextlib.suppress(OSError):
+        while time.monotonic() < end:
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+            time.sleep(0.05)

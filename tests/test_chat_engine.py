@@ -4,7 +4,7 @@ import contextlib
 
 import httpx
 import pytest
-from completions_server import running_server
+from completions_server import running_server, say
 from serving import KEY, health, post, served, until, user
 
 from autotts_jax import live
@@ -119,6 +119,28 @@ def test_the_server_of_a_chat_model_lists_what_runs(engine):
             post(address, {"model": "sim", "messages": user("2 + 2")}).json()["model"].startswith("sim:sc@")
         )
         until(lambda: health(address)["requests"] == 0)
+
+
+def test_ollama_as_it_answers():
+    with running_server() as server:
+        server.models = None  # before a model is pulled
+        with pytest.raises(InputError, match="has no model qwen3:8b; it has: none"):
+            ChatEngine(server.url, "qwen3:8b")
+        server.models = [{"id": "qwen3:8b", "object": "model", "created": 1, "owned_by": "library"}]
+        server.pages["/api/ps"] = {"models": [{"name": "qwen3:8b", "context_length": 4096}]}
+        with pytest.raises(InputError, match="has no model qwen3; it has: qwen3:8b"):
+            ChatEngine(server.url, "qwen3")
+        busy = {"message": "server busy, please try again", "type": "api_error", "param": None, "code": None}
+        gone = {**busy, "message": "model 'qwen3:8b' not found", "type": "not_found_error"}
+        with contextlib.closing(ChatEngine(server.url, "qwen3:8b", attempts=2, pause=0.01)) as engine:
+            assert engine.max_model_len == 4096
+            server.troubles = [say(503, {"error": busy}), say(200, reply("4", 3, reasoning="2 + 2 is 4"))]
+            assert live.answer(engine, "2 + 2", "sc@1", sampling=SAMPLING, max_branches=1).answer == "4"
+            server.troubles = [say(404, {"error": gone})]
+            with pytest.raises(
+                EngineError, match="model 'qwen3:8b' not found; check the address and the name"
+            ):
+                live.answer(engine, "2 + 2", "sc@1", sampling=SAMPLING, max_branches=1)
 
 
 def test_a_server_of_chats_alone_is_refused_by_the_engine_server_that_names_this_one(server):

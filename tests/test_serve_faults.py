@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import openai
 import pytest
-from completions_server import drop, half, running_server, say
+from completions_server import drop, half, running_server, say, trickle
 from serving import KEY, SETTINGS, Engine, ask, client, counted, health, post, served, until, user
 
 from autotts_jax.collect import EngineError, ServerEngine
@@ -101,16 +101,20 @@ FAILURES = {
     "500": say(500, {"error": "out of memory"}),
     "dropped": drop,
     "half a reply": half,
+    "404": say(404, {"error": {"message": "model 'digits' not found", "type": "not_found_error"}}),
     "hangs": hang,
+    "drips": trickle,
 }
 
 
+@pytest.mark.parametrize(("model", "stream"), [("sim:sc@4", False), ("sim:plain", True)])
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
-def test_one_failure_is_told_to_its_client_alone(behind, failure):
+def test_one_failure_is_told_to_its_client_alone(behind, failure, model, stream):
     server, address = behind
     server.troubles = [failure] * 2 * 4
-    reply = post(address, {"model": "sim:sc@4", "messages": user("2 + 2")})
-    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "engine_failed")
+    reply = post(address, {"model": model, "messages": user("2 + 2"), "stream": stream})
+    error = events(reply.text)[-1]["error"] if stream else reply.json()["error"]
+    assert (reply.status_code, error["code"]) == (200 if stream else 503, "engine_failed")
     server.troubles.clear()
     until(lambda: httpx.get(f"{address}/health").status_code == 200)
     assert ask(address, "2 + 2", "sim:sc@4").choices[0].message.content

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from email.utils import format_datetime
 
 import pytest
-from completions_server import drop, half, running_server, say
+from completions_server import PATIENCE, drop, half, running_server, say, trickle
 
 from autotts_jax.collect import (
     BusyError,
@@ -31,7 +31,6 @@ from autotts_jax.testing import check_engine
 httpx = pytest.importorskip("httpx")
 
 PROMPT = tuple(b"\nHow many?\n")
-PATIENCE = 10.0
 KEY = "sk-SECRET-7"
 QUICK = {"attempts": 3, "pause": 0.01}
 
@@ -42,20 +41,6 @@ def hang(handler):
     select.select([handler.connection], [], [], PATIENCE)
     if handler.connection.recv(1, socket.MSG_PEEK) == b"":
         handler.server.gone.set()
-
-
-def trickle(handler):
-    """Sends a byte now and then, each well within the time that a read may take."""
-    handler.close_connection = True
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000000")
-    handler.end_headers()
-    end = time.monotonic() + PATIENCE
-    with contextlib.suppress(OSError):
-        while time.monotonic() < end:
-            handler.wfile.write(b" ")
-            handler.wfile.flush()
-            time.sleep(0.05)
 
 
 def say_packed(status, content):

@@ -43,7 +43,8 @@ class _Model:
 
 @dataclasses.dataclass(frozen=True)
 class _ModelList:
-    data: list[_Model]
+    data: list[_Model] | None
+    """Ollama has null where it has no model."""
 
 
 def find_limit(upstream: Upstream, model: str, given: int | None) -> int:
@@ -74,7 +75,7 @@ async def _find_limit(upstream: Upstream, model: str, given: int | None) -> int:
             f"`vllm serve {model}`, or give its address"
         ) from error
     if model not in limits:
-        known = upstream.quoted(", ".join(limits))
+        known = upstream.quoted(", ".join(limits)) if limits else "none"
         raise InputError(f"{upstream.url} has no model {model}; it has: {known}")
     if limit := given or limits[model]:
         return limit
@@ -127,7 +128,7 @@ def read_models(content: bytes) -> dict[str, int | None]:
     Raises:
         SchemaError: it is not a list of models.
     """
-    return {model.id: _told(model) for model in parse_as(_ModelList, content, closed=False).data}
+    return {model.id: _told(model) for model in parse_as(_ModelList, content, closed=False).data or ()}
 
 
 def _told(model: _Model) -> int | None:
