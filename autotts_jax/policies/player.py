@@ -215,7 +215,7 @@ class Player(abc.ABC):
         if len(self.values) != 1:
             raise InputError(
                 f"{self.name} has {len(self.values)} settings, but this takes one controller at one value; "
-                f"choose one, as {self.names[0]}"
+                f"choose one, as {self.names[0]}, or of a Family by member()"
             )
 
 
