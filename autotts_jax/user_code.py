@@ -64,8 +64,11 @@ class UserCode:
             else:
                 module = _run(self.place, self.source)
         except ModuleNotFoundError as error:
-            if not self.place.startswith(error.name or " "):
-                raise self._failed(last_lines(error)) from error
+            if not f"{self.place}.".startswith(f"{error.name}."):
+                remedy = (
+                    "give modules that import each other as one package on PYTHONPATH: package.module:NAME"
+                )
+                raise self._failed(f"{last_lines(error)}\n{remedy}") from error
             raise self._failed(f"there is no module {error.name}") from None
         except (Exception, SystemExit) as error:
             raise self._failed(last_lines(error)) from error

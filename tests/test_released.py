@@ -232,6 +232,15 @@ def test_programs_that_are_not_there(spec, message):
         select(spec)
 
 
+def test_a_program_that_imports_a_file_beside_it_is_told_how(tmp_path):
+    (tmp_path / "first.py").write_text("VALUE = 1\n")
+    (tmp_path / "first_program.py").write_text("from first import VALUE\n\n\nclass First: ...\n")
+    with pytest.raises(
+        InputError, match=r"No module named 'first'\ngive modules .* as one package on PYTHONPATH"
+    ):
+        select(f"{tmp_path / 'first_program.py'}:First")
+
+
 def test_a_file_of_another_kind_is_called_so(tmp_path, monkeypatch):
     (tmp_path / "notes.md").write_text("class X: ...")
     monkeypatch.chdir(tmp_path)
