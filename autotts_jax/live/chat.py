@@ -140,7 +140,7 @@ class Part(_Strict):
     def _text_alone(cls, given: Any) -> Any:
         kind = given.get("type") if isinstance(given, dict) else None
         if isinstance(kind, str) and kind not in cls.kinds:
-            raise ValueError(f"parts of the type {kind!r:.40} are not supported, only text")
+            raise ValueError(f"parts of the type {kind!r:.40} are not supported, only {', '.join(cls.kinds)}")
         return given
 
 
