@@ -13,10 +13,13 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import openai
 import pytest
 from live_signals import assert_live_shows
+from serving import KEY, ask, client, served, user
 
 from autotts_jax.collect import LocalWorkers, Plan, Problem, Sampling, ServerEngine, collect
+from autotts_jax.live import ServerSettings
 from autotts_jax.replay import SIGNALS
 from autotts_jax.testing import check_engine
 
@@ -87,3 +90,18 @@ def test_a_server_tells_what_the_engine_in_this_process_tells(server, engine, tm
         np.testing.assert_allclose(
             there.matrix.signals[name], here.matrix.signals[name], rtol=2e-3, atol=2e-3, err_msg=name
         )
+
+
+def test_a_server_in_front_of_it(server):
+    settings = ServerSettings("tiny", Sampling(interval=16, max_tokens=80), max_branches=4, api_key=KEY)
+    asked = {"model": "tiny:plain", "messages": user("What is 3 + 4?"), "max_tokens": 8}
+    with served(server, settings) as address, client(address) as asking:
+        for model in ("tiny:cmc@0.5", "tiny:sc@4"):
+            assert ask(address, "What is 3 + 4?", model).usage.completion_tokens
+        *_, last = asking.chat.completions.create(**asked, stream=True)
+        assert last.choices[0].finish_reason
+        assert asking.responses.create(model="tiny:plain", input="What is 3 + 4?").usage.output_tokens
+        with pytest.raises(openai.BadRequestError) as refused:
+            ask(address, "word " * 3000, "tiny:plain")
+        assert refused.value.code == "context_length_exceeded"
+        assert httpx.get(f"{address}/health").status_code == 200
