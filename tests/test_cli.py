@@ -438,10 +438,11 @@ def test_ctrl_c_ends_an_evaluation_with_one_line_and_no_files(folder, tmp_path):
     assert not out.exists()
 
 
-def test_ctrl_c_is_not_lost_in_a_destructor(capsys):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_not_lost_in_a_destructor(capsys, number):
     class Unlucky:
         def __del__(self):
-            raise KeyboardInterrupt
+            signal.raise_signal(number)
 
     def work():
         with ending.orderly(), console.working():
@@ -449,8 +450,14 @@ def test_ctrl_c_is_not_lost_in_a_destructor(capsys):
             for _ in range(1000):
                 time.sleep(0.01)
 
-    with pytest.raises(typer.Exit) as end:
-        work()
+    before = signal.getsignal(signal.SIGINT)
+    if number == signal.SIGTERM:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a script
+    try:
+        with pytest.raises(typer.Exit) as end:
+            work()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert end.value.exit_code == 130
     assert capsys.readouterr().err == "autotts-jax: interrupted; nothing was written\n"
 

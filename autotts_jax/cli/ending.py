@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -38,7 +38,7 @@ def give_up(stream: TextIO) -> None:
 
 @contextlib.contextmanager
 def orderly() -> Iterator[None]:
-    """Lets SIGTERM end a command as Ctrl-C does, but with status `TERMINATED`, and loses no Ctrl-C.
+    """Lets SIGTERM end a command as Ctrl-C does, but with status `TERMINATED`, and loses neither.
 
     Raises:
         SystemExit: the block was ended by a signal.
@@ -52,7 +52,7 @@ def orderly() -> Iterator[None]:
 
     before = signal.signal(signal.SIGTERM, terminate)
     try:
-        with _lost_interrupts_raised_again():
+        with _lost_interrupts_raised_again(lambda: signal.SIGTERM if terminated else signal.SIGINT):
             yield
     except SystemExit as end:
         if terminated and end.code == INTERRUPTED:
@@ -63,13 +63,14 @@ def orderly() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _lost_interrupts_raised_again() -> Iterator[None]:
-    """Python drops a Ctrl-C that falls into a destructor or a garbage-collection callback; JAX has both."""
+def _lost_interrupts_raised_again(number: Callable[[], int]) -> Iterator[None]:
+    """Python drops a signal that falls into a destructor or a garbage-collection callback; JAX has both."""
     previous = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:
         if unraisable.exc_type is KeyboardInterrupt:
-            threading.Timer(0.05, _thread.interrupt_main).start()  # when the callback is over
+            # When the callback is over; SIGINT is ignored in the background of a script.
+            threading.Timer(0.05, _thread.interrupt_main, [number()]).start()
         else:
             previous(unraisable)
 
