@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -137,6 +139,26 @@ def test_an_agent_that_takes_too_long_is_ended(tmp_path):
     (draft,) = write(Agents(sleeps=60), tmp_path, seconds=0.05)
     assert draft.failure == "the agent was not done after 0.05 s"
     assert draft.dollars == 1.0
+
+
+def test_agents_are_ended_at_a_signal(tmp_path):
+    ended = []
+
+    async def query(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            yield await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        write(SimpleNamespace(query=query), tmp_path)
+    assert ended
+
+
+def test_text_of_an_agent_that_is_no_unicode_is_made_so(tmp_path):
+    (draft,) = write(Agents(is_error=True, errors=["\ud800"]), tmp_path)
+    assert draft.failure == "the agent failed: ?"
 
 
 def test_a_limit_in_dollars_holds_though_agents_run_at_a_time(tmp_path):

@@ -14,7 +14,6 @@ import json
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,8 +142,12 @@ class ClaudeProposer:
             elif spent + self.dollars <= self.max_dollars:
                 kept.append(call)
                 spent += self.dollars
-        with ThreadPoolExecutor(self.count) as pool:
-            return [_draft(call, done) for call, done in zip(kept, pool.map(self._run, kept), strict=True)]
+        with needs("claude", f"the proposer {CLAUDE}"):
+            from anyio.from_thread import start_blocking_portal
+        # In a thread of its own, as a notebook's has a loop; Ctrl-C ends the agents.
+        with start_blocking_portal() as portal:
+            done = portal.call(self._run_all, kept)
+        return [_draft(call, transcript) for call, transcript in zip(kept, done, strict=True)]
 
     # --- one file ------------------------------------------------------------------------------------------
 
@@ -153,7 +156,15 @@ class ClaudeProposer:
         request = {"model": self.model, "system": task.system, "prompt": task.prompt, "files": files}
         return _Call(task, *Transcript.of_call(request, (0, self.dollars), folder, name))
 
-    def _run(self, call: _Call) -> Transcript:
+    async def _run_all(self, calls: Sequence[_Call]) -> list[Transcript]:
+        """Runs agents at a time; where one fails, the others are let end."""
+        done = await asyncio.gather(*map(self._run, calls), return_exceptions=True)
+        for failure in done:
+            if isinstance(failure, BaseException):
+                raise failure
+        return [one for one in done if isinstance(one, Transcript)]
+
+    async def _run(self, call: _Call) -> Transcript:
         """Runs an agent, unless it has run before."""
         if call.transcript.response is not None:
             return call.transcript
@@ -165,11 +176,12 @@ class ClaudeProposer:
             for file, text in call.task.files.items():
                 (place / file).write_text(text, encoding="utf-8")
             try:
-                response = asyncio.run(self._edit(call.task, place))
+                response = await self._edit(call.task, place)
             except InputError:
                 pending.withdraw(call.path)
                 raise
-        response = parse_json(hidden(json.dumps(response, ensure_ascii=False), key))
+        text = json.dumps(response, ensure_ascii=False).encode(errors="replace").decode()
+        response = parse_json(hidden(text, key))
         answered = dataclasses.replace(pending, response=response)
         answered.write(call.path)
         return answered
