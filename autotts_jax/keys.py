@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import itertools
 import os
 from collections.abc import Iterable, Sequence
+from urllib.parse import unquote, urlsplit
 
 from autotts_jax.errors import InputError
 
@@ -13,6 +16,9 @@ SECRET = 8
 
 VARIABLES = ("OPENAI_API_KEY", "AUTOTTS_API_KEY", "ANTHROPIC_API_KEY", "HF_TOKEN")
 """Variables of the environment that hold keys."""
+
+ADDRESS = "OPENAI_BASE_URL"
+"""The variable of the environment that holds a server's address."""
 
 _OPTIONS = ("--api-key", "--require-key")
 
@@ -41,15 +47,32 @@ def hidden(text: str, key: str) -> str:
     return text.replace(key, "[key]") if len(key) >= SECRET else text
 
 
+def password_of(address: str) -> list[str]:
+    """Lists the password in a server's address as it may be repeated: as it stands there, and as it is sent.
+
+    Returns:
+        The spellings; none where there is no password.
+    """
+    with contextlib.suppress(ValueError):  # of brackets, as in what is no address
+        parts = urlsplit(address)
+        if parts.password:
+            password = unquote(parts.password)
+            sent = base64.b64encode(f"{unquote(parts.username or '')}:{password}".encode(errors="replace"))
+            return [parts.password, password, sent.decode()]
+    return []
+
+
 def keys_in_use(command: Sequence[str]) -> list[str]:
-    """Lists the keys that are known: of the options of a command that give one, and of the environment.
+    """Lists the keys and passwords that are known: of a command's options and addresses, and the environment.
 
     Returns:
         The keys, the longest first.
     """
     given = [os.environ.get(name, "") for name in VARIABLES]
+    given += password_of(os.environ.get(ADDRESS, ""))
     for word, following in itertools.pairwise([*command, ""]):
         name, equals, value = word.partition("=")
+        given += password_of(value if name.startswith("--") else word)
         if name in _OPTIONS:
             given.append(value if equals else following)
     return sorted({key.strip() for key in given}, key=len, reverse=True)

@@ -1,6 +1,9 @@
 """The proposer that asks a language model: what it asks, what it pays, and what it keeps."""
 
+import base64
 import json
+import os
+import signal
 import threading
 from decimal import Decimal
 
@@ -308,6 +311,32 @@ def test_a_refused_call_costs_nothing_and_ends_the_round(server, tmp_path):
     assert proposer(server).paid(tmp_path) == PaidTokens(3000, 1500)
     assert len(proposer(server).write([], tmp_path, 0, 16)) == 4
     assert len(server.requests) == 5
+
+
+def test_a_signal_does_not_wait_for_replies(server, tmp_path):
+    left = threading.Event()
+    waited = []
+
+    def silent(_):
+        os.kill(os.getpid(), signal.SIGINT)
+        waited.append(not left.wait(20))
+        return REPLY
+
+    server.script = silent
+    with pytest.raises(KeyboardInterrupt):
+        proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert not any("ThreadPool" in thread.name for thread in threading.enumerate())
+    left.set()
+    assert not any(waited)
+
+
+def test_a_password_in_the_address_is_written_nowhere(server, tmp_path):
+    sent = base64.b64encode(b"me:open sesame").decode()
+    server.script = lambda _: f"open sesame, open%20sesame, {sent}"
+    url = server.url.replace("://", "://me:open%20sesame@")
+    OpenAIProposer("wise", url, count=1).write([], tmp_path, 0, 16)
+    (path,) = transcripts(tmp_path)
+    assert json.loads(path.read_text())["response"]["text"] == "[key], [key], [key]"
 
 
 def test_a_server_that_is_not_there(tmp_path):

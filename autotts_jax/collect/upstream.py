@@ -17,7 +17,7 @@ from autotts_jax.collect.engine import CANCEL_SECONDS, BusyError, Cancelled, Eng
 from autotts_jax.commands import without_secrets
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
-from autotts_jax.keys import checked_key, hidden
+from autotts_jax.keys import all_hidden, checked_key, password_of
 from autotts_jax.parsing import parse_json
 from autotts_jax.terminal import counted, quoted
 
@@ -107,7 +107,8 @@ class Upstream:
         address = check_text("base_url", base_url).rstrip("/").removesuffix("/v1")
         self._key = checked_key(api_key or "", "the server's API key")
         (shown,) = without_secrets([f"{address}/v1"])
-        self.url = hidden(shown, self._key)
+        self._secrets = [self._key, *password_of(address)]
+        self.url = all_hidden(shown, self._secrets)
         self._failures = httpx.RequestError
         self._timeout = timeout
         self._attempts = attempts
@@ -315,12 +316,12 @@ class Upstream:
             self._fail(path, response.status_code, bytes(problem), after)
 
     def quoted(self, text: str) -> str:
-        """Quotes the beginning of what a server says, without the key, which it may repeat.
+        """Quotes the beginning of what a server says, without the secrets that it may repeat.
 
         Args:
             text: what it says.
         """
-        return quoted(hidden(text, self._key))
+        return quoted(all_hidden(text, self._secrets))
 
     def _fail(self, path: str, status: int, content: bytes, retry_after: float | None) -> None:
         """Raises what the status of a reply means."""

@@ -8,9 +8,10 @@ paying again, and counts a call whose reply was lost as if it had cost the most.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,17 +21,14 @@ from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS, Transcript
 from autotts_jax.discovery.population import Written
 from autotts_jax.discovery.proposers.prompts import code_of, prompt
 from autotts_jax.discovery.proposers.protocol import Draft
-from autotts_jax.discovery.proposers.replies import api_key, ask, open_client, was_sent
+from autotts_jax.discovery.proposers.replies import api_key, ask, in_background, open_client, was_sent
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
-from autotts_jax.keys import hidden
+from autotts_jax.keys import ADDRESS, all_hidden, password_of
 from autotts_jax.terminal import quoted
 
 OPENAI = "openai"
 """Name of the proposer, with the model after a colon."""
-
-BASE_URL = "OPENAI_BASE_URL"
-"""The variable of the environment that the client takes the server's address from."""
 
 MESSAGE_TOKENS = 64
 """Tokens that a server may add to each message."""
@@ -114,8 +112,8 @@ class OpenAIProposer:
             raise InputError("there is no model; give one, as openai:MODEL")
         if self.base_url is not None:
             check_address("base_url", self.base_url)
-        elif served := os.environ.get(BASE_URL):
-            check_address(BASE_URL, served)
+        elif served := os.environ.get(ADDRESS):
+            check_address(ADDRESS, served)
         check_int("count", self.count, 1, MAX_FILES)
         for name in ("reply_tokens", "max_tokens"):
             check_int(name, getattr(self, name), 1)
@@ -209,11 +207,13 @@ class OpenAIProposer:
                 kept[name] = call
                 paid = after
         key = api_key()
-        with (
-            open_client(key, self.base_url, self.seconds) as client,
-            ThreadPoolExecutor(self.count) as pool,
-        ):
-            answers = {name: pool.submit(self._ask, client, call, key) for name, call in kept.items()}
+        secrets = [key, *password_of(self.base_url or os.environ.get(ADDRESS, ""))]
+        with open_client(key, self.base_url, self.seconds) as client:
+            answers = {
+                name: in_background(functools.partial(self._ask, client, call, secrets))
+                for name, call in kept.items()
+            }
+            wait(answers.values())
         return {name: self._read(kept[name], answer.result()) for name, answer in answers.items()}
 
     # --- money ---------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class OpenAIProposer:
         path, transcript = Transcript.of_call(request, most, folder, name)
         return _Call(path, most, transcript)
 
-    def _ask(self, client: Any, call: _Call, key: str) -> Transcript:
+    def _ask(self, client: Any, call: _Call, secrets: Sequence[str]) -> Transcript:
         """Makes a call, unless it was made and answered before."""
         import openai
 
@@ -268,11 +268,11 @@ class OpenAIProposer:
             return call.transcript
         pending = call.transcript.begin(call.path)
         try:
-            response = ask(client, pending.request, key, self.seconds, self.pause, call.most)
+            response = ask(client, pending.request, secrets, self.seconds, self.pause, call.most)
         except openai.APIError as error:
             if isinstance(error, openai.APIStatusError) or not was_sent(error):
                 pending.withdraw(call.path)
-            said = quoted(hidden(str(error), key))
+            said = quoted(all_hidden(str(error), secrets))
             raise InputError(
                 f"the server of {self.model} does not answer: {said}; what was paid for is kept: check the "
                 "address, the name of the model and the key, and call again to go on"

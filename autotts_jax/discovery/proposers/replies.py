@@ -7,14 +7,17 @@ it cannot read it raises in many ways. Here a call ends in time, and what is not
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
-from autotts_jax.keys import checked_key, hidden
+from autotts_jax.keys import all_hidden, checked_key
+
+T = TypeVar("T")
 
 KEY = "OPENAI_API_KEY"
 """The variable of the environment that the API key comes from."""
@@ -78,6 +81,20 @@ def open_client(key: str, base_url: str | None, seconds: float) -> Any:
     )
 
 
+def in_background(call: Callable[[], T]) -> Future[T]:
+    """Calls a function in a thread of its own, which does not keep the process from ending, as at Ctrl-C."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except Exception as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done
+
+
 def was_sent(error: Exception) -> bool:
     """Tells whether the server may have got the request."""
     return type(error.__cause__).__name__ not in _UNSENT
@@ -86,7 +103,7 @@ def was_sent(error: Exception) -> bool:
 def ask(
     client: Any,
     request: Mapping[str, Any],
-    key: str,
+    secrets: Sequence[str],
     seconds: float,
     pause: float,
     most: Sequence[int],
@@ -96,7 +113,7 @@ def ask(
     Args:
         client: the client.
         request: what is asked.
-        key: the key, which is taken out of what is kept.
+        secrets: the key and others, which are taken out of what is kept.
         seconds: seconds in which the server has to say something; a call may take twice as many.
         pause: seconds before the second time; doubles with each time.
         most: the most tokens that the prompt and the reply can have.
@@ -136,30 +153,15 @@ def ask(
             time.sleep(pause * 2**attempt)
         except (ValueError, RecursionError):  # It is not JSON.
             return _NO_COMPLETION
-    return _kept(reply, key, most)
+    return _kept(reply, secrets, most)
 
 
 def _within(seconds: float, create: Callable[..., Any], request: Mapping[str, Any]) -> Any:
-    """Calls in a thread of its own, which is left to itself when time is up."""
-    done: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
-
-    def call() -> None:
-        try:
-            done.put((create(**request), None))
-        except Exception as error:
-            done.put((None, error))
-
-    threading.Thread(target=call, daemon=True).start()
-    try:
-        reply, error = done.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError from None
-    if error is not None:
-        raise error
-    return reply
+    """Calls in a thread that is left to itself when time is up."""
+    return in_background(functools.partial(create, **request)).result(seconds)
 
 
-def _kept(reply: Any, key: str, most: Sequence[int]) -> dict[str, Any]:
+def _kept(reply: Any, secrets: Sequence[str], most: Sequence[int]) -> dict[str, Any]:
     """What is kept of a reply, which the client does not check."""
     usage = getattr(reply, "usage", None)
     used = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
@@ -170,7 +172,7 @@ def _kept(reply: Any, key: str, most: Sequence[int]) -> dict[str, Any]:
     try:
         choice = reply.choices[0]
         text, finish = (
-            hidden(str(said or ""), key).encode(errors="replace").decode()
+            all_hidden(str(said or ""), secrets).encode(errors="replace").decode()
             for said in (choice.message.content, choice.finish_reason)
         )
     except (AttributeError, IndexError, KeyError, TypeError, RecursionError):
