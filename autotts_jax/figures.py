@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -117,5 +118,7 @@ def save_figure(figure: Figure, files: Sequence[Path]) -> None:
         files: where to save it; the ending of each gives the format.
     """
     for file in files:
-        figure.savefig(file)
+        drawn = io.BytesIO()  # Matplotlib fails in many ways where a disk is full
+        figure.savefig(drawn, format=file.suffix.removeprefix("."))
+        file.write_bytes(drawn.getvalue())
         figure.set_layout_engine("none")  # once is enough, and takes as long as drawing

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -190,6 +191,15 @@ def drawn(request, tmp_path_factory):
     files = [tmp_path_factory.mktemp("figures") / f"figure.{ending}" for ending in figures.FORMATS]
     figures.save_figure(figure, files)
     return size, figure, {file.suffix: file.read_bytes() for file in files}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("ending", figures.FORMATS)
+def test_a_full_disk_is_an_error_of_the_disk(tmp_path, ending):
+    file = tmp_path / f"figure.{ending}"
+    file.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        figures.save_figure(FIGURES["episode"]("column"), [file])
 
 
 def texts(figure):
