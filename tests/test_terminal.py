@@ -168,3 +168,12 @@ def test_nothing_is_written_as_less_than_nothing():
 
 def test_objectives_far_below_0_are_short():
     assert difference(-1.5e20, -999_999, 0) == "-1.500e+20 [-999999.000, +0.000]"
+
+
+@pytest.mark.parametrize("error", [MemoryError("1 GiB"), RuntimeError("RESOURCE_EXHAUSTED: 1 GiB")])
+def test_too_little_memory_is_one_message(ends, error):
+    def start():
+        raise error
+
+    told = f"there is too little memory ({error}); give less data, seeds, branches or width"
+    assert ends(start) == (2, f"autotts-jax: error: {told}\n")

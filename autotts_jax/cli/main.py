@@ -16,6 +16,9 @@ from autotts_jax.terminal import printable
 _NO_BACKEND = "Unable to initialize backend"
 """What JAX says where the environment names a backend that it does not have."""
 
+_NO_MEMORY = "RESOURCE_EXHAUSTED"
+"""What JAX says where an array does not fit into memory."""
+
 GC_THRESHOLD = 100_000, 50, 100
 """When Python's garbage collector looks through all objects.
 
@@ -49,10 +52,13 @@ def main() -> None:
         except InputError as error:
             tell(f"error: {_by_options(str(error))}")
             sys.exit(2)
-        except RuntimeError as error:
-            if _NO_BACKEND not in str(error):
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, MemoryError) or _NO_MEMORY in str(error):
+                tell(f"error: there is too little memory ({error}); give less data, seeds, branches or width")
+            elif _NO_BACKEND in str(error):
+                tell(f"error: JAX cannot start: {error}; correct JAX_PLATFORMS, or unset it")
+            else:
                 raise
-            tell(f"error: JAX cannot start: {error}; correct JAX_PLATFORMS, or unset it")
             sys.exit(2)
         except KeyboardInterrupt:
             tell("interrupted")
