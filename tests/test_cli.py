@@ -130,6 +130,16 @@ def tiny(monkeypatch, tmp_path):
     return "bench", "--task", "recorded", "--data", tmp_path / "data.npz", "--seeds", 5
 
 
+def test_bench_names_data_of_too_few_branches(run, tiny, tmp_path):
+    write_compact(synthetic(0, SYNTHETIC_MODELS[1:2], 5, 3), tmp_path / "data.npz")
+    status, _, err = run(*tiny, "--controllers", "sc")
+    assert status == 2
+    assert err == (
+        "autotts-jax: error: the data has 3 branches a question, fewer than the 4 of the task 'recorded'; "
+        "give other data\n"
+    )
+
+
 def test_bench_prints_scores_and_writes_them(run, tiny, tmp_path):
     agents = ("--agent", "mine/10=sc@1", "--agent", "mine/10=sc@4", "--agent", "other=sc@4")
     status, out, err = run(*tiny, "--controllers", "sc@4,sc", *agents, "--out", tmp_path / "out")

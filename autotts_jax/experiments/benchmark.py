@@ -19,7 +19,7 @@ from autotts_jax.collect.loading import loaded
 from autotts_jax.core.controller import Controller, Family
 from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.envs.making import find_environment, make
-from autotts_jax.envs.params import gamma_range
+from autotts_jax.envs.params import branches_of_cells, gamma_range
 from autotts_jax.envs.registry import TASK_SETTINGS
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate, warn_of_refusal
@@ -41,7 +41,7 @@ from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.parts import PARTS, part_of
 from autotts_jax.sandbox.process import SandboxError
-from autotts_jax.terminal import styled
+from autotts_jax.terminal import counted_branches, styled
 
 PUBLISHED = ("sc", "asc", "esc", "parallel-probe", "cmc")
 """The published controllers; the best of them has score 1."""
@@ -121,9 +121,16 @@ class Task:
             The questions.
 
         Raises:
-            InputError: the task has data of its own and other data is given, or it has none and none is.
+            InputError: the task has data of its own and other data is given, or it has none and none is, or
+                the data has too few branches.
         """
-        return loaded(self._data(data))
+        dataset = loaded(self._data(data))
+        if (branches := branches_of_cells(dataset.matrix).min()) < self.max_branches:
+            raise InputError(
+                f"the data has {counted_branches(branches)} a question, fewer than the {self.max_branches} "
+                f"of the task {self.name!r}; give other data"
+            )
+        return dataset
 
     def settings(
         self,
