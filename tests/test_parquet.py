@@ -257,7 +257,7 @@ def put_all(name, value):
 
 
 BAD_ROWS = {
-    "no column": (lose("tokens"), r"it lacks the columns tokens, and has \['model', .*write_parquet"),
+    "no column": (lose("tokens"), r"it lacks the columns tokens, and has \['model', .*write it again"),
     "no rows": (list.clear, "lacks the columns"),
     "a number as text": (put_all("tokens", "5"), "the column tokens is string; make it int32"),
     "a fraction": (put_all("branch", 0.0), "the column branch is double; make it int32"),
@@ -370,7 +370,7 @@ def test_what_says_that_it_is_too_large_is_not_unpacked(folder, dataset, tmp_pat
     with pytest.raises(DataError, match=rf"{words}.* more than 30; split it"):
         read_parquet(folder / "data" / "A" / "bench.parquet")
     if limit == "MAX_ENTRIES":
-        with pytest.raises(TooLargeError, match=r"A/bench: .* more than 30; split it, or use write_compact"):
+        with pytest.raises(TooLargeError, match=r"A/bench: .* more than 30; split it, or write .npz instead"):
             write_parquet(dataset, tmp_path / "large")
         assert not (tmp_path / "large").exists()
 

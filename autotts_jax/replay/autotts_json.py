@@ -148,11 +148,11 @@ def write_json(dataset: ProbeDataset, path: str | Path) -> None:
     if len(dataset.cells) != 1 or dataset.encoding != EXACT:
         raise InputError(
             f"{path}: AutoTTS JSON holds one cell in encoding {EXACT!r}, and the dataset has "
-            f"{len(dataset.cells)} in {dataset.encoding!r}; use write_compact"
+            f"{len(dataset.cells)} in {dataset.encoding!r}; write .npz instead"
         )
     flat = flatten(dataset)
     if NONE in flat.answers:
-        raise InputError(f"{path}: AutoTTS JSON cannot hold an answer without text; use write_compact")
+        raise InputError(f"{path}: AutoTTS JSON cannot hold an answer without text; write .npz instead")
     matrix = pad(flat, dataset.cells, dataset.questions)
     records = [
         to_record(
@@ -168,7 +168,7 @@ def write_json(dataset: ProbeDataset, path: str | Path) -> None:
     try:
         check_size(content)
     except ValueError as error:
-        raise TooLargeError(f"{path}: {error}, or use write_compact") from error
+        raise TooLargeError(f"{path}: {error}, or write .npz instead") from error
     write_atomically(path, content)
 
 

@@ -120,13 +120,13 @@ def read_compact(path: str | Path) -> ProbeDataset:
 
 
 def _read_arrays(file: str | Path) -> dict[str, np.ndarray]:
-    archive = Npz(file, "write it again with write_compact")
+    archive = Npz(file, "write it again")
     names = {name for name in archive.forms if not name.startswith(_SIGNAL)}
     if names != _DTYPES.keys():
         raise DataError(
             file,
             f"no compact file: it holds the arrays {reprlib.repr(sorted(archive.forms))}, and a compact file "
-            f"{sorted(_DTYPES)}; write it with write_compact, or if it is something else, move it out of the "
+            f"{sorted(_DTYPES)}; write it again, or if it is something else, move it out of the "
             "folder or name the files to read",
         )
     dtypes = _DTYPES | dict.fromkeys(sorted(archive.forms.keys() - _DTYPES.keys()), DTYPE)
@@ -144,7 +144,7 @@ def _parse_text(file: object, content: bytes) -> tuple[str, tuple[Cell, ...], tu
     try:
         text = parse_json(content)
     except ValueError as error:
-        raise DataError(file, f"its text is not JSON ({error}); write it again with write_compact") from error
+        raise DataError(file, f"its text is not JSON ({error}); write it again") from error
     check_fields(file, "the text", text, {"format": str, "version": int})
     if (text["format"], text["version"]) != (FORMAT, VERSION):
         raise DataError(
@@ -154,7 +154,7 @@ def _parse_text(file: object, content: bytes) -> tuple[str, tuple[Cell, ...], tu
         )
     check_fields(file, "the text", text, _TEXT_FIELDS)
     if text["encoding"] not in ENCODINGS:
-        raise DataError(file, f"unknown encoding {text['encoding']!r:.60}; write it again with write_compact")
+        raise DataError(file, f"unknown encoding {text['encoding']!r:.60}; write it again")
     for cell in text["cells"]:
         check_fields(file, "the cell", cell, _CELL_FIELDS)
         check_type(file, "probes of the cell", cell.setdefault(*_WITH_PROBES), bool)
@@ -212,8 +212,7 @@ def _check_branches(
         if len(values) != depths.sum():
             raise DataError(
                 file,
-                f"{name} has {len(values)} entries, and the lengths add up to {depths.sum()}; "
-                "write it again with write_compact",
+                f"{name} has {len(values)} entries, and the lengths add up to {depths.sum()}; write it again",
             )
     sizes = np.repeat([len(question.vocabulary) for question in questions], branches)
     known = (flat.answers >= NONE) & (flat.answers < np.repeat(sizes, depths))

@@ -98,7 +98,7 @@ def write_parquet(dataset: ProbeDataset, folder: str | Path, licence: str | None
     if dataset.encoding != EXACT:
         raise InputError(
             f"{folder}: Parquet holds answers as they were given, in encoding {EXACT!r}, and the dataset is "
-            f"in {dataset.encoding!r}; write the data that it was made from, or use write_compact"
+            f"in {dataset.encoding!r}; write the data that it was made from, or write .npz instead"
         )
     contents: dict[str, bytes] = {}
     for number, cell in enumerate(dataset.cells):
@@ -194,7 +194,7 @@ def _to_file(folder: str | Path, dataset: ProbeDataset) -> bytes:
 
     flat = flatten(dataset)
     if NONE in flat.answers:
-        raise InputError(f"{folder}: Parquet cannot hold an answer without text; use write_compact")
+        raise InputError(f"{folder}: Parquet cannot hold an answer without text; write .npz instead")
     sink = io.BytesIO()
     # Readers are not told that the texts were dictionaries here. A checksum finds damage.
     pq.write_table(
@@ -207,7 +207,7 @@ def _to_file(folder: str | Path, dataset: ProbeDataset) -> bytes:
     )
     content = sink.getvalue()
     if problem := _too_large(*_size(pq.ParquetFile(sink))):
-        raise TooLargeError(f"{folder}: the cell {dataset.cells[0].name}: {problem}, or use write_compact")
+        raise TooLargeError(f"{folder}: the cell {dataset.cells[0].name}: {problem}, or write .npz instead")
     return content
 
 
@@ -271,7 +271,7 @@ def _read_table(path: str | Path, content: bytes) -> pa.Table:
         raise DataError(
             path,
             f"no probe matrix: it lacks the columns {', '.join(missing)}, and has {reprlib.repr(names)}; "
-            "write it with write_parquet, or if it is something else, move it out of the folder or name the "
+            "write it again, or if it is something else, move it out of the folder or name the "
             "files to read",
         )
     kinds = {name: kind for name, (kind, _) in COLUMNS.items()}
