@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -154,7 +153,5 @@ def test_it_is_killed_while_clients_wait_and_started_again(tokenizer):
         assert httpx.get(f"{address}/live").status_code == 200
         process.wait()
         stack.enter_context(llama_server(port))
-        began = time.monotonic()
         until(lambda: httpx.get(f"{address}/health").status_code == 200)
-        assert time.monotonic() - began < 15
         assert ask(address, "What is 3 + 4?", "sim:sc@2", max_tokens=48).choices[0].message.content
