@@ -43,13 +43,6 @@ def test_evolution_raises_its_objective(evolution):
     assert np.all(evolved.parameters["of_vote"]["kernel"] != 0)
 
 
-def test_a_generation_that_memory_does_not_hold_is_refused(matrix):
-    params = WidthDepthRounds(8).make_params(matrix)
-    start = np.broadcast_to(np.float32(0), 2**30)
-    with pytest.raises(InputError, match="a generation of 16384 takes 65536 GiB, more than"):
-        Evolution(EvolutionSettings(population=2**14), params, start)
-
-
 def test_evolution_repeats_itself_from_a_state(evolution):
     state, _ = evolution.update(evolution.init(jax.random.key(1)))
     assert evolution.policy(state).signals == ("eat",)

@@ -682,6 +682,15 @@ def test_a_configuration_that_is_wrong(config, change, message):
     assert message in str(error.value)
 
 
+def test_networks_that_memory_does_not_hold_are_refused(run_train, config):
+    wide = CONFIG.replace("hidden = 4", "hidden = 16384")
+    config.write_text(wide.replace("[trainer]", "[trainer]\npopulation = 16384"))
+    status, _, err = run_train("--config", config)
+    assert status == 2
+    assert err.startswith("autotts-jax: error: networks of this size take 32812 GiB, more than the ")
+    assert not Path("runs").exists()
+
+
 def test_the_example_is_a_configuration():
     config = read_config(Path(__file__).parents[1] / "examples" / "train.toml")
     assert config.trainer == EvolutionSettings()

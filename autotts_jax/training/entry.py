@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from autotts_jax.files import destination, write_atomically
 from autotts_jax.loggers import Logger, check_loggers
 from autotts_jax.pages import rendering
 from autotts_jax.policies.neural import policy_file
-from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
+from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, initial_parameters
 from autotts_jax.replay import ProbeDataset
 from autotts_jax.replay.scale import Scale
 from autotts_jax.training.checkpoints import newest_checkpoint
@@ -159,13 +160,14 @@ class _FromConfig:
         self._config, self._folder, self._on_update = config, folder, on_update
         self._params = make_params(config, dataset, config.run.seed)
         self._signal_inputs = measure_signals(dataset.matrix, config.network.signals)
+        self._check_memory()
 
     def init(self, key: PRNGKeyArray) -> TrainState:
         """Starts from the warm start, or from random parameters."""
         own, key = jax.random.split(key)
         config, network, signals = self._config, self._config.network, self._signal_inputs
         if config.warm_start is None or newest_checkpoint(self._folder):
-            start = initial_parameters(network.hidden, own, network.actions, len(signals))
+            start = self._random(own)
         else:
             width = config.trainer.max_branches
             start = warm_start(
@@ -174,6 +176,21 @@ class _FromConfig:
         trainer = TRAINERS[type(config.trainer)]
         self._trainer = trainer(config.trainer, self._params, start, signal_inputs=signals)
         return self._trainer.init(key)
+
+    def _random(self, key: PRNGKeyArray) -> Parameters:
+        network = self._config.network
+        return initial_parameters(network.hidden, key, network.actions, len(self._signal_inputs))
+
+    def _check_memory(self) -> None:
+        """Refuses networks that the machine's memory does not hold, for which XLA would abort."""
+        arrays = jax.tree.leaves(jax.eval_shape(self._random, jax.random.key(0)))
+        networks = getattr(self._config.trainer, "population", 1)
+        needed = networks * sum(array.size * array.dtype.itemsize for array in arrays)
+        if needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+            raise InputError(
+                f"networks of this size take {needed >> 30} GiB, more than the {memory >> 30} GiB of this "
+                "machine; choose a smaller network.hidden or population"
+            )
 
     def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
         return self._trainer.update(state)

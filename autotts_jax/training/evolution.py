@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -94,20 +93,11 @@ class EvolutionStrategy(abc.ABC):
     Args:
         settings: its settings.
         start: the parameters that it starts from, a pytree of arrays.
-
-    Raises:
-        InputError: a generation does not fit into the machine's memory, where XLA would abort.
     """
 
     def __init__(self, settings: EvolutionSettings, start: Any):
         from evosax.algorithms import Open_ES  # here, as it starts JAX
 
-        needed = settings.population * sum(array.nbytes for array in jax.tree.leaves(start))
-        if needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
-            raise InputError(
-                f"a generation of {settings.population} takes {needed >> 30} GiB, more than the "
-                f"{memory >> 30} GiB of this machine; choose a smaller population or narrower layers"
-            )
         self._settings, self._start = settings, start
         rate = optax.cosine_decay_schedule(settings.learning_rate, settings.decay_updates, alpha=0.1)
         self._strategy = Open_ES(
