@@ -84,6 +84,6 @@ def all_hidden(text: str, keys: Iterable[str]) -> str:
     Returns:
         The text with ``[key]`` in the place of each key.
     """
-    for key in keys:
+    for key in sorted(keys, key=len, reverse=True):  # one may begin another
         text = hidden(text, key)
     return text

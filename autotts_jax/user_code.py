@@ -65,10 +65,10 @@ class UserCode:
                 module = _run(self.place, self.source)
         except ModuleNotFoundError as error:
             if not f"{self.place}.".startswith(f"{error.name}."):
-                remedy = (
-                    "give modules that import each other as one package on PYTHONPATH: package.module:NAME"
-                )
-                raise self._failed(f"{last_lines(error)}\n{remedy}") from error
+                message = last_lines(error)
+                if Path(self.place).with_name(f"{error.name}.py").exists():
+                    message += "\ngive both modules as one package on PYTHONPATH: package.module:NAME"
+                raise self._failed(message) from error
             raise self._failed(f"there is no module {error.name}") from None
         except (Exception, SystemExit) as error:
             raise self._failed(last_lines(error)) from error

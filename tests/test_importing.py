@@ -8,6 +8,7 @@ import math
 import re
 import shlex
 import warnings
+from pathlib import Path
 
 import gymnasium
 import jax
@@ -23,8 +24,9 @@ from scipy.special import betainc
 
 from autotts_jax import discover, load, make
 from autotts_jax.collect import import_answers, read_completions
-from autotts_jax.collect.layouts import entries, parse_path, spelled, values
+from autotts_jax.collect.layouts import entries, parse_path, recognise, spelled, values
 from autotts_jax.collect.prompts import question_in
+from autotts_jax.collect.records import FileRecord
 from autotts_jax.collect.trajectories import last_depth
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.discovery import ablate, distill
@@ -826,6 +828,25 @@ def test_completions_that_are_numbered_do_not_number_the_question(tmp_path, key,
     imported = import_answers(path, questions=questions)
     assert f"key {key}" in imported.layout
     assert imported.dataset.matrix.tokens.shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "key"),
+    [
+        ([{"id": n, "num_prompt_tokens": 40} for n in range(6)], "id"),
+        ([{"question_id": n // 2, "sample_id": n % 2} for n in range(6)], "question_id"),
+        ([{"id": n, "sample_id": f"s{n // 2}"} for n in range(6)], "sample_id"),
+        ([{"id": n, "group_idx": n // 2} for n in range(6)], "group_idx"),
+        ([{"id": n // 2, "sample_idx": n % 2} for n in range(6)], "id"),
+    ],
+)
+def test_what_repeats_and_has_one_reference_answer_numbers_the_question(rows, key):
+    golds = [None, "7", "8", "8", "9", "9"]
+    records = [
+        FileRecord(Path("b"), f"row {n}", row | {"answer": gold, "completion": f"I think that it is {n}."})
+        for n, (row, gold) in enumerate(zip(rows, golds, strict=True))
+    ]
+    assert recognise(records, {}).key == (key,)
 
 
 def test_answers_that_are_wrong_by_their_spelling_are_warned_of(tmp_path):

@@ -145,7 +145,7 @@ def test_a_mapping_names_players(dataset):
     assert names == ["sc@1", "mine", "his", "sc@2", "few@2"]
     with pytest.raises(at.InputError, match=r"Agent: given more than once; .* in Python as {'mine': policy}"):
         at.evaluate(dataset, [agent, agent], seeds=1)
-    with pytest.raises(at.InputError, match="sc: the name of a published controller and of one of your own"):
+    with pytest.raises(at.InputError, match="sc: the name of two different controllers"):
         at.evaluate(dataset, ["sc@1", {"sc": agent}], seeds=1)
     with pytest.raises(at.InputError, match="the name of a player is '', but"):
         at.evaluate(dataset, {"": agent}, seeds=1)

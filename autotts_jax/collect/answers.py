@@ -137,7 +137,7 @@ _LETTERED = re.compile(
 )
 """A choice by its letter, with or without its text."""
 _SENTENCE = re.compile(r"(?:[^.!?;\n。！？；]|[.!?;](?=\S))*")
-_MATHEMATICS = re.compile(r"(?<!\\)\$((?:\\.|[^$\\\n])+)\$|\\\(([^\n]+?)\\\)|\\\[([^\n]+?)\\\]")
+_MATHEMATICS = re.compile(r"\$((?:\\.|[^$\\\n])+)\$|\\\(([^\n]+?)\\\)|\\\[([^\n]+?)\\\]")
 _STATED_CHOICE = re.compile(
     r"(?:option|choice)?\s*[(\[]?(?:[B-HJ]|[AI](?!\s+[a-z]))(?:[)\]]|(?![A-Za-z0-9_'^+*/=-]))"
 )

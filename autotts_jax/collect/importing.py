@@ -57,10 +57,8 @@ _LONG_GOLD = 200
 _LOOKS, _SHOWN = 3, 4
 """Questions, and completions of each, that are shown as they were understood."""
 
-_MARKUP = re.compile(
-    r"\\(?:text|mathrm|mbox) ?\{[^{}]*\}|\\(?:left|right|[,;:! ])|\s|(?<=\d),(?=\d{3})|\\?\$|\.0*$"
-)
-_FRACTION = re.compile(r"\\[dt]?frac ?\{([^{}]+)\} ?\{([^{}]+)\}")
+_MARKUP = re.compile(r"\\(?:left|right|[,;:!])|\\?\$|(?<=\d),(?=\d{3})|(?<!\w)\s|\s(?!\w)|\.0*$")
+_FRACTION = re.compile(r"(?<!\d)\\[dt]?frac ?(?:\{(\w+)\} ?\{(\w+)\}|(\d)(\d))")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -339,8 +337,8 @@ def _spelled_otherwise(
 
 
 def _bare(answer: str) -> str:
-    """An answer without what is often written differently: units, spaces, the signs of a fraction."""
-    return _FRACTION.sub(r"\1/\2", _MARKUP.sub("", answer))
+    """An answer without what is often written differently: spaces, signs, the form of a fraction."""
+    return _MARKUP.sub("", _FRACTION.sub(r"\1\3/\2\4", answer))
 
 
 def _odd(

@@ -61,6 +61,7 @@ _OF_SAMPLES = (
     *("completion", "response", "generation", "gen", "candidate", "choice", "iteration", "iter"),
 )
 """What is numbered within a question."""
+_COUNTED = ("char", "word", "step", "turn")
 _ASKING = ("user", "system", "human")
 _SAYING = ("content", "value", "text", "prompt")
 _THINKING = ("reasoning", "thinking", "thought")
@@ -457,7 +458,7 @@ def recognise(
         )
     beside = [column for column in columns if column.path != completions]
     gold = told.get("gold") or _gold([column for column in beside if column.path != question])
-    key = None if question else _key(beside, gold)
+    key = None if question else _key(beside, records, gold, not many_in(completions))
     if question is None and key is None:
         raise DataError(
             first.file,
@@ -528,7 +529,7 @@ def recognise_questions(
             f"no field of {records[0].place} can be recognised as the {missing}; it has {_listed(columns)}; "
             "call them question and answer",
         )
-    return question, gold, _key(columns, gold)
+    return question, gold, _key(columns, records, gold, False)
 
 
 def _columns(records: Sequence[FileRecord]) -> list[_Column]:
@@ -688,33 +689,48 @@ def _as_completion(column: _Column) -> int:
     return 2 if column.many or column.mean >= 20 else 0
 
 
-def _key(columns: Sequence[_Column], gold: FieldPath | None) -> FieldPath | None:
-    """What numbers the question, of which each has one reference answer, rather than its completions."""
-    golds = next((column.found for column in columns if column.path == gold), [])
+def _key(
+    columns: Sequence[_Column], records: Sequence[FileRecord], gold: FieldPath | None, single: bool
+) -> FieldPath | None:
+    """What numbers the question, of which each has one reference answer, rather than its completions.
 
-    def contradicts(column: _Column) -> bool:
-        known: dict[str, Any] = {}
-        return any(
-            known.setdefault(str(key), one) != one for key, one in zip(column.found, golds, strict=False)
-        )
-
+    ``single`` says whether a record has one completion of several.
+    """
     fitting = [
-        (contradicts(column), _unlike_key(words(column.path)), len(column.path), column.path)
+        (
+            _contradictions(records, column.path, gold) > 1,
+            _unlike_key(column, single),
+            len(column.path),
+            column.path,
+        )
         for column in columns
         if column.kind in ("text", "number") and not column.many and column.last(_NUMBERED)
+        if not column.last((*_LENGTH, *_COUNTED))
     ]
     return min(fitting)[-1] if fitting else None
 
 
-def _unlike_key(own: Sequence[str]) -> int:
-    """How unlikely a numbered field is to number questions, by the words of its name."""
+def _contradictions(records: Sequence[FileRecord], key: FieldPath, gold: FieldPath | None) -> int:
+    """How many records have another reference answer than the first of their key."""
+    known: dict[str, Any] = {}
+    pairs = [(values(record.value, key)[0], values(record.value, gold)[:1]) for record in records if gold]
+    return sum(
+        known.setdefault(str(one), told) != told for one, told in pairs if told and not is_missing(*told)
+    )
+
+
+def _unlike_key(column: _Column, single: bool) -> int:
+    """How unlikely a numbered field is to number questions, by its name and by whether its values repeat."""
+    own = words(column.path)
     place = own[-1] in ("idx", "index", "num", "number")
     if not {*own}.isdisjoint(_OWNERS):
         return place
-    if not {*own}.isdisjoint(_OF_SAMPLES):
+    if not {*own}.isdisjoint(_OF_SAMPLES) or (place and "sample" in own):
+        return 6
+    if single and len({*map(str, column.found)}) == len(column.found) > 1:
         return 5
     if "sample" in own:
-        return 5 if place else 3
+        return 3
     return 4 if place else 2
 
 
@@ -889,7 +905,7 @@ def _rounds(
         completions,
         question,
         gold,
-        _key(plain, gold),
+        _key(plain, records, gold, False),
         finish=next((c.path for c in listed if _FINISH.fullmatch(c.path[-2])), None),
         probes=probes,
         budget=budgets[0].path,

@@ -755,6 +755,6 @@ def _check_distinct(players: Sequence[Player]) -> None:
     shared = [name for name, count in Counter(name for name, *_ in kinds).items() if count > 1]
     if shared:
         raise InputError(
-            f"{', '.join(shared)}: the name of a published controller and of one of your own; name yours "
+            f"{', '.join(shared)}: the name of two different controllers; name yours "
             "otherwise, in Python as {'mine': policy}"
         )

@@ -122,9 +122,10 @@ class PromptReply(Reply):
 
     def _response(self, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
         return {
-            **self._envelope("response"),
             "id": f"resp_{self.id}",
+            "object": "response",
             "created_at": self.created,
+            "model": self.model,
             "status": status,
             "output": output,
             "error": None,

@@ -294,10 +294,7 @@ class Service:
 
     @property
     def _way_out_of_responses(self) -> str:
-        plain = f"{self._settings.name}:{PLAIN}"
-        return (
-            f"send the whole conversation as input; tools and formats are for {plain} at /v1/chat/completions"
-        )
+        return f"send the whole conversation as input. At /v1/chat/completions {self._way_out}"
 
     @property
     def _upstream(self) -> Upstream | None:

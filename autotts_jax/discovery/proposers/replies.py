@@ -88,7 +88,7 @@ def in_background(call: Callable[[], T]) -> Future[T]:
     def run() -> None:
         try:
             done.set_result(call())
-        except Exception as error:
+        except BaseException as error:
             done.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
