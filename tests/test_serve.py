@@ -592,6 +592,8 @@ def test_a_name_that_leads_here_is_no_way_in_without_a_key():
             for path in ("/", "/metrics", "/v1/models"):
                 reply = httpx.get(f"{address}{path}", headers={"host": f"{host}:{port}"})
                 assert reply.status_code == status, host
+        for host in ("x", "localhost"):  # no redirect to a host that is named
+            assert httpx.get(f"{address}/metrics/", headers={"host": host}).status_code == 404
     assert "--allow-host" in reply.json()["error"]["message"]
 
 

@@ -43,7 +43,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "echo": (False,),
     "background": (False,),
     "include": ([], ["reasoning.encrypted_content"]),
-    "text": ({}, {"format": {"type": "text"}}),
+    "reasoning": ({}, {"effort": None}),
+    "text": ({}, {"format": None}, {"format": {"type": "text"}}),
     "truncation": ("disabled",),
     "suffix": ("",),
 }
@@ -128,7 +129,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Part(_Strict):
+class TextPart(_Strict):
     """A part of a message."""
 
     kinds: ClassVar[tuple[str, ...]] = ("text",)
@@ -144,11 +145,11 @@ class Part(_Strict):
         return given
 
 
-class Message(_Strict):
+class ChatTurn(_Strict):
     """A turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part]
+    content: str | list[TextPart]
     name: str | None = None
     reasoning_content: str | None = None
     """Of an earlier reply, which clients send back as they got it; a model does not see it again."""
@@ -234,7 +235,7 @@ class Chat(Asked):
     """What its clients call the conversation, and the limit of tokens."""
 
     model: str
-    messages: list[Message] = Field(min_length=1)
+    messages: list[ChatTurn] = Field(min_length=1)
     stream: bool = False
     stream_options: _StreamOptions = _StreamOptions()
     max_tokens: int | None = Field(None, ge=0)

@@ -12,16 +12,16 @@ from pydantic import Field, field_validator, model_validator
 
 from autotts_jax.core.stepping import Decision
 from autotts_jax.live.answering import Answer
-from autotts_jax.live.chat import ALIVE, Chat, Message, Part, Reply, usage_of
+from autotts_jax.live.chat import ALIVE, Chat, ChatTurn, Reply, TextPart, usage_of
 
 
-class _Part(Part):
+class _Part(TextPart):
     kinds: ClassVar[tuple[str, ...]] = ("input_text", "output_text")
     annotations: Any = None
     logprobs: Any = None
 
 
-class _Item(Message):
+class _Item(ChatTurn):
     type: Literal["message"] = "message"
     content: str | list[_Part]  # type: ignore[assignment]  # nobody changes it
     id: Any = None
@@ -37,7 +37,7 @@ class _Item(Message):
         return given
 
 
-class Prompt(Chat):
+class ResponsesChat(Chat):
     """A request for a response."""
 
     turns: ClassVar[str] = "input"
@@ -62,7 +62,7 @@ class Prompt(Chat):
 
 
 @dataclasses.dataclass(frozen=True)
-class PromptReply(Reply):
+class ResponsesReply(Reply):
     """A response, whole or in the events of a stream, without thinking."""
 
     _numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)
@@ -129,7 +129,7 @@ class PromptReply(Reply):
             "status": status,
             "output": output,
             "error": None,
-            "incomplete_details": {"reason": Prompt.limit} if status == "incomplete" else None,
+            "incomplete_details": {"reason": ResponsesChat.limit} if status == "incomplete" else None,
             "parallel_tool_calls": False,
             "tools": [],
             "tool_choice": "none",

@@ -129,6 +129,7 @@ def create_app(engine: Engine, settings: ServerSettings) -> Starlette:
         exception_handlers={RequestError: _reply, HTTPException: _reply_http, Exception: _reply_unexpected},
     )
     app.state.service = service
+    app.router.redirect_slashes = False  # to a host that the request names
     return app
 
 

@@ -47,7 +47,7 @@ from autotts_jax.live.page import page
 from autotts_jax.live.passing import Passed, body_for, pass_on
 from autotts_jax.live.published import DEFAULT, DEFAULT_OF_WHOLE, PLAIN, PUBLISHED, published
 from autotts_jax.live.readiness import Readiness
-from autotts_jax.live.responses import Prompt, PromptReply
+from autotts_jax.live.responses import ResponsesChat, ResponsesReply
 from autotts_jax.live.settings import ServerSettings
 from autotts_jax.live.texts import Text, complete
 from autotts_jax.policies.player import Player
@@ -202,7 +202,7 @@ class Service:
 
     async def responses(self, request: Request) -> Response:
         """Answers a question of the Responses API."""
-        return await self._converse(request, Prompt, PromptReply)
+        return await self._converse(request, ResponsesChat, ResponsesReply)
 
     async def _converse(self, request: Request, kind: type[Chat], replying: type[Reply]) -> Response:
         check_access(request, self._settings)
