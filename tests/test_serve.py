@@ -443,6 +443,8 @@ def test_what_cannot_be_done_is_refused(address, parameters, named):
     assert reply.status_code == 400
     assert error["type"] == "invalid_request_error"
     assert named in error["message"]
+    if error["message"].startswith(tuple(parameters)):
+        assert error["param"].startswith(tuple(parameters))
 
 
 def test_what_the_chat_template_refuses_is_the_client_s_to_change(address, engine, monkeypatch):

@@ -350,7 +350,9 @@ def test_completions_are_for_plain(behind, passed):
                 listed = asking.completions.create(temperature=0.7, **asked | {"prompt": [prompt]})
                 assert listed.choices[0].text == reply.choices[0].text
                 assert asking.completions.create(**asked | {"prompt": "one line"}).choices[0].text
-                (part,) = asking.completions.create(temperature=0.7, stream=True, **asked)
+                (part,) = asking.completions.create(
+                    temperature=0.7, stream=True, stream_options={"include_usage": True}, **asked
+                )
                 assert part.choices[0].text == reply.choices[0].text
                 text = reply.choices[0].text
                 cut = asking.completions.create(temperature=0.7, stop=text[5:8], **asked)

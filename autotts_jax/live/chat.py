@@ -21,7 +21,7 @@ from autotts_jax.parsing import parse_json
 from autotts_jax.terminal import quoted
 
 try:
-    from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+    from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 except ImportError as error:
     raise InputError("serving needs pydantic: pip install 'autotts-jax[serve]'") from error
 
@@ -169,7 +169,9 @@ class ChatTurn(_Strict):
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
-class _StreamOptions(_Strict):
+class StreamOptions(_Strict):
+    """What a stream tells besides."""
+
     include_usage: bool = False
     include_obfuscation: bool = False
 
@@ -237,7 +239,7 @@ class Chat(Asked):
     model: str
     messages: list[ChatTurn] = Field(min_length=1)
     stream: bool = False
-    stream_options: _StreamOptions = _StreamOptions()
+    stream_options: StreamOptions = StreamOptions()
     max_tokens: int | None = Field(None, ge=0)
     max_completion_tokens: int | None = Field(None, ge=0)
     temperature: float | None = None
@@ -257,14 +259,13 @@ class Chat(Asked):
     prompt_cache_key: Any = None
     parallel_tool_calls: Any = None
 
-    @model_validator(mode="before")
+    @field_validator("messages", mode="before")
     @classmethod
     def _few(cls, given: Any) -> Any:
-        messages = given.get(cls.turns) if isinstance(given, dict) else None
-        if isinstance(messages, list):
-            parts = [message.get("content") for message in messages if isinstance(message, dict)]
-            if len(messages) + sum(len(part) for part in parts if isinstance(part, list)) > MOST_PARTS:
-                raise ValueError(f"{cls.turns} has more than {MOST_PARTS} messages and parts of them")
+        if isinstance(given, list):
+            parts = [message.get("content") for message in given if isinstance(message, dict)]
+            if len(given) + sum(len(part) for part in parts if isinstance(part, list)) > MOST_PARTS:
+                raise ValueError(f"it has more than {MOST_PARTS} messages and parts of them")
         return given
 
     @classmethod

@@ -348,7 +348,8 @@ class Service:
         try:
             return dataclasses.replace(self._settings.sampling, **changes)
         except InputError as error:
-            raise RequestError(400, str(error)) from None
+            named = next((name for name in changes if str(error).startswith(name)), None)
+            raise RequestError(400, str(error), param=named) from None
 
     def _budget(self, chat: Chat) -> int:
         # A limit that is never reached, rather than none, which would have to be compiled for.

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 
 from autotts_jax.collect.engine import Engine, Request
 from autotts_jax.collect.trajectories import MAX_SEED, Sampling, cut
-from autotts_jax.live.chat import Asked, RequestError
+from autotts_jax.live.chat import Asked, RequestError, StreamOptions
 
 
 class Text(Asked):
@@ -27,6 +27,7 @@ class Text(Asked):
     seed: int | None = None
     stop: str | list[str] = Field(default_factory=list)
     stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
     user: Any = None
 
     @field_validator("prompt", mode="before")
