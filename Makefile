@@ -40,7 +40,7 @@ demo: .venv/installed
 
 # Tutorials are executed, names and commands are listed from the code, and links inside the site are checked.
 docs: .venv-docs/installed
-	$(DOCS)/python -m sphinx --builder html --fail-on-warning --quiet docs docs/_build/html
+	$(DOCS)/python -m sphinx --jobs auto --builder html --fail-on-warning --quiet docs docs/_build/html
 
 DATA ?= ../shared/replay
 pictures: .venv/installed
