@@ -87,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
 def serving(script):
     """Serves a script, a function of the request, until the end of the block."""
     with ScriptedModel(script) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield server
         server.shutdown()

@@ -44,7 +44,7 @@ def server(monkeypatch, tmp_path):
     folder = put(tmp_path / "served" / released.INSIDE)
     handler = functools.partial(Handler, directory=tmp_path / "served")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        thread = threading.Thread(target=running.serve_forever, daemon=True)
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         monkeypatch.setattr(released, "BASE", f"http://127.0.0.1:{running.server_port}/")
         yield folder, asked
