@@ -20,6 +20,7 @@ needs_verify = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_verify
 def test_verdicts_that_differ_are_listed():
     progress = []
