@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ledgers import question_of
 from matrices import BRANCHES, QUESTIONS, WIDTH, as_dataset, matrices, orders, random_matrix
@@ -99,7 +99,6 @@ FUSED = st.tuples(
 BUDGETS = st.just(BIG) | st.integers(0, 400)
 
 
-@settings(max_examples=60, deadline=None)
 @given(matrices, orders, st.integers(0, QUESTIONS - 1), st.lists(FUSED, max_size=60), BUDGETS)
 def test_all_faces_end_in_the_same_state_cost_and_answer(matrix, order, question, actions, budget):
     episode, start = begin(matrix, question, order)
@@ -141,7 +140,6 @@ counts = st.lists(intervals_a_round, min_size=WIDTH, max_size=WIDTH).map(lambda 
 small = st.integers(-2, 4) | st.just(2**31 - 1)
 
 
-@settings(max_examples=100, deadline=None)
 @given(matrices, orders, st.lists(FUSED, max_size=8), counts, st.integers(0, 50), small)
 def test_an_action_repeated_at_once_is_carried_out_one_by_one(matrix, order, actions, count, repeat, opening):
     for keep in ({"revealed": True}, {"revealed": False, "unprobed": False}):
@@ -174,7 +172,6 @@ def carry_out(pool, action):
     return _carry_out(pool, action.advance, action.open, action.repeat)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     matrices,
     orders,
@@ -264,7 +261,6 @@ def test_what_is_not_kept_is_asked_for():
         assert missing.value.args == (name,)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), orders, st.lists(FUSED, max_size=30), st.integers(0, 2**32 - 1))
 def test_a_view_holds_what_is_revealed_and_nothing_else(seed, order, actions, noise):
     """Whatever is hidden may change: no leaf of the view does."""
@@ -382,7 +378,6 @@ def in_rounds(actions):
             yield kind, branches[first:last]
 
 
-@settings(max_examples=60, deadline=None)
 @given(matrices, orders, st.lists(ATOMIC, max_size=50), BUDGETS)
 def test_masked_actions_change_nothing_and_cost_never_falls(matrix, order, actions, budget):
     episode, state = begin(matrix, 0, order)
@@ -568,7 +563,6 @@ def test_every_budget_is_spent_as_by_a_loop_over_intervals(interval):
         assert bool(spent) == (interval > left and not any(going))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), orders, st.lists(FUSED, min_size=10, max_size=30))
 def test_labels_count_the_answers_in_the_order_of_their_reveal(seed, order, actions):
     matrix = random_matrix(seed, abstain=0.2)

@@ -320,7 +320,8 @@ def show(outcomes: Sequence[Outcome]) -> None:
 
 def pytest_configure() -> None:
     """Has Hypothesis try the same examples each time, and not look for the smallest that fails."""
-    settings.register_profile("mutants", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate])
+    few = settings(settings.get_profile("ci"), max_examples=30)  # as tests/conftest.py does
+    settings.register_profile("mutants", few, phases=[Phase.explicit, Phase.generate])
     settings.load_profile("mutants")
 
 
