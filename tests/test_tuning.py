@@ -101,4 +101,3 @@ def test_a_file_is_measured_with_the_constants_that_were_found():
     assert found.source.startswith(HASTY.rstrip())
     assert "candidate = tuned(candidate, {'branches'" in found.source
     assert measure(found.source, plain).metrics == found.metrics
-    assert measure(HASTY, tuning) == found
