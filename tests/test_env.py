@@ -857,16 +857,18 @@ def test_random_words_are_those_of_jax(key):
     ],
 )
 def begun(request):
-    """An environment with an episode under way, made without ``jit``, and an action."""
+    """An environment with an episode under way, and an action."""
     data = synthetic(questions=4, branches=8)
     env, params = at.make(request.param, data, max_branches=4, obs="history", budget=30_000)
-    _, state = env.reset(jax.random.key(0), params)
+    _, state = jax.jit(env.reset)(jax.random.key(0), params)
     return env, params, state, jnp.zeros(env.action_space().shape, jnp.int32)
 
 
+@pytest.mark.slow
 def test_states_can_be_donated(begun):
-    """Every leaf of a state is an array of its own, and none belongs to the parameters."""
-    env, params, state, action = begun
+    """Without ``jit``, too, every leaf is an array of its own, and none belongs to the parameters."""
+    env, params, _, action = begun
+    _, state = env.reset(jax.random.key(0), params)
     after = env.step(jax.random.key(0), state, action, params)[1]
     others = {leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(params)}
     for one in (state, after):
@@ -884,7 +886,7 @@ def test_states_can_be_donated(begun):
 def test_flax_writes_and_reads_states(begun):
     serialization = pytest.importorskip("flax.serialization")
     env, params, state, action = begun
-    after = env.step(jax.random.key(0), state, action, params)[1]
+    after = jax.jit(env.step)(jax.random.key(0), state, action, params)[1]
     again = serialization.from_bytes(state, serialization.to_bytes(after))
     assert jax.tree.all(jax.tree.map(np.array_equal, again, after))
     with pytest.raises(InputError, match="not a state of the same environment"):
@@ -898,7 +900,7 @@ def test_states_have_replace(begun):
 
 def test_dtypes_are_promoted_as_ever_where_the_caller_is_strict(begun):
     env, params, state, action = begun
-    expected = env.step(jax.random.key(0), state, action, params)
+    expected = jax.jit(env.step)(jax.random.key(0), state, action, params)
     with jax.numpy_dtype_promotion("strict"):
         _, strict = jax.jit(env.reset)(jax.random.key(0), params)
         found = jax.jit(env.step)(jax.random.key(0), strict, action, params)

@@ -111,7 +111,7 @@ AT_END = Hooks(at_end=look)
             marks=pytest.mark.slow,
         ),
         pytest.param([AdaptiveConsistency(4, threshold=0.7)], marks=pytest.mark.slow),
-        [EarlyStopping(4, window=2)],
+        pytest.param([EarlyStopping(4, window=2)], marks=pytest.mark.slow),
         [SelfConsistency(3)],
     ],
 )
@@ -430,8 +430,7 @@ def test_answers_that_may_not_vote_never_win_and_are_never_right():
         assert not results.correct.any()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_labels_name_answers_by_first_showing(seed):
+def test_labels_name_answers_by_first_showing():
     @jax.tree_util.register_dataclass
     @dataclasses.dataclass(frozen=True)
     class Reader(Plain):
@@ -447,15 +446,17 @@ def test_labels_name_answers_by_first_showing(seed):
             return (step + 1, seen), Action(stop, advance=jnp.where(view.live, 1, 0))
 
     hooks = Hooks(lambda controller, memory, pool: memory[1], lambda c, m, pool: pool.answer_keys, 9)  # noqa: ARG005
-    played = rollout([Reader(WIDTH, 8)], random_matrix(seed), ORDERS, Episodes([0], [0], [0]), hooks=hooks)
-    # What is read after a look is seen at the next; nothing is read after the last one.
-    seen, ids = np.asarray(played.ends[0]), np.asarray(played.records[0])
-    opened = ReplayPool.begin(jax.device_put(random_matrix(seed)), 0, jnp.asarray(ORDERS.of(0, 0)))
-    first = opened.step(Action(open=WIDTH)).answer_keys
-    ids = np.concatenate([np.asarray(first)[None], ids[:-1]])
-    assert ((ids[:, :, None, None] == ids) == (seen[:, :, None, None] == seen)).all()
-    first = {label: np.argwhere(seen == label)[0].tolist() for label in np.unique(seen)}
-    assert list(first.values()) == sorted(first.values())
+    for seed in range(3):
+        matrix = random_matrix(seed)
+        played = rollout([Reader(WIDTH, 8)], matrix, ORDERS, Episodes([0], [0], [0]), hooks=hooks)
+        # What is read after a look is seen at the next; nothing is read after the last one.
+        seen, ids = np.asarray(played.ends[0]), np.asarray(played.records[0])
+        opened = ReplayPool.begin(jax.device_put(matrix), 0, jnp.asarray(ORDERS.of(0, 0)))
+        first = opened.step(Action(open=WIDTH)).answer_keys
+        ids = np.concatenate([np.asarray(first)[None], ids[:-1]])
+        assert ((ids[:, :, None, None] == ids) == (seen[:, :, None, None] == seen)).all()
+        first = {label: np.argwhere(seen == label)[0].tolist() for label in np.unique(seen)}
+        assert list(first.values()) == sorted(first.values())
 
 
 @jax.tree_util.register_dataclass
