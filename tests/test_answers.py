@@ -116,8 +116,7 @@ for text in json.load(sys.stdin):
 SPECS = [
     pytest.param("auto", marks=pytest.mark.slow),
     "boxed",
-    "number",
-    pytest.param("choice", marks=pytest.mark.slow),
+    *(pytest.param(spec, marks=pytest.mark.slow) for spec in ("number", "choice")),
 ]
 
 

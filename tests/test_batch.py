@@ -141,6 +141,7 @@ def check_real_answers(name, shared, seeds):
     check_equal(data, list(PLAIN), [mean, 3 * mean, 8 * mean], seeds, 64)
 
 
+@pytest.mark.slow
 def test_replay_of_real_answers_equals_plain_lists(shared):
     check_real_answers("aime2024_gpt-oss-20b", shared, 2)
 

@@ -135,6 +135,7 @@ def test_learners_are_scored_by_training_seed_and_length(result):
     assert "learner/20: 5 training seeds" in shown
 
 
+@pytest.mark.slow
 def test_what_makes_learners_hard_to_compare_is_said(data):
     env, _ = at.make("WidthDepthMacro-v0", data, max_branches=4, mask_in_obs=True)
     opening = reading(OPEN_FOUR, 100)
@@ -264,7 +265,9 @@ def test_settings_of_a_task_make_its_environment(data):
     assert (float(params.gamma_low), float(params.gamma_high)) == pytest.approx(GAMMA)
 
 
-@pytest.mark.parametrize("name", ["laptop", "hard", "arithmetic", "frontier"])
+@pytest.mark.parametrize(
+    "name", ["laptop", pytest.param("hard", marks=pytest.mark.slow), "arithmetic", "frontier"]
+)
 def test_settings_of_a_task_are_plain_json(name):
     task = TASKS[name]
     assert json.loads(json.dumps(task.settings("test"))) == task.settings("test")

@@ -96,6 +96,7 @@ def test_a_controller_that_counts_with_keys_is_caught(data):
     assert "Compare the keys of answers for equality only" in message
 
 
+@pytest.mark.slow
 def test_a_controller_that_counts_with_labels_passes(data):
     honest = opens("Honest", lambda view: jnp.where((view.labels[0] + view.depth[1]) % 2 == 0, 2, 0))
     check_controller(honest, data.matrix, max_branches=WIDTH)

@@ -85,6 +85,7 @@ def test_an_objective_that_is_none(settings):
         at.Objective(**settings)
 
 
+@pytest.mark.slow
 def test_data_may_be_named_wherever_it_is_taken():
     assert len(at.evaluate("smollm2", "sc@2", seeds=1).episodes()) == 40
     assert at.trace("smollm2", "sc@2").gold == "33"

@@ -77,7 +77,8 @@ def test_evaluate_prints_a_table_and_writes_files(evaluate, tmp_path):
     assert {file.name for file in (tmp_path / "deep" / "out").iterdir()} == FILES
     manifest = json.loads((tmp_path / "deep" / "out" / "manifest.json").read_text())
     assert manifest["objective"]["gamma"] == 0.001
-    assert evaluate(*arguments)[1].splitlines()[:-1] == lines
+    again = evaluate(*arguments[:-2])[1].splitlines()[:-1]
+    assert again == [line for line in lines if not line.startswith("wrote ")]
 
 
 def test_one_model_and_one_controller(run, folder):
@@ -163,6 +164,7 @@ def test_agents_are_named(run, tiny, agent):
 # --- trace ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_trace_prints_an_episode_and_writes_files(run, folder, tmp_path):
     status, out, err = run(
         *("trace", "--data", folder, "--controller", "cmc", "--beta", 0.5, "--max-branches", 8),
@@ -327,7 +329,6 @@ def test_the_version_is_told(run):
         ("trace --question 3", "no question 3; it has 0 … 2"),
         ("trace --controller cmc", "cmc has 11 settings, but this takes one controller at one value"),
         ("trace --controller sc@1,asc@2", "'1,asc@2' after the @ is not a number"),
-        ("trace --controller neither.py:Neither", "neither a Controller nor a released program"),
         ("trace --budget -1", "budget is -1"),
         ("trace --beta 0.3", "--beta belongs to --controller"),
         ("trace --out file/results", "file/results: cannot be made"),
@@ -378,7 +379,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(
-    "how", ["plays", "is nothing", *(pytest.param(how, marks=pytest.mark.slow) for how in ("loads", "ends"))]
+    "how", ["is nothing", *(pytest.param(how, marks=pytest.mark.slow) for how in ("plays", "loads", "ends"))]
 )
 def test_a_player_that_fails_leaves_the_results_of_others(run, folder, tmp_path, how):
     player, out = tmp_path / "fails.py", tmp_path / "out"
@@ -419,6 +420,7 @@ def test_limits_of_sealed_code_are_checked(run, tmp_path, monkeypatch, command, 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_an_evaluation_with_one_line_and_no_files(folder, tmp_path):
     program, out, marker = (tmp_path / name for name in ("slow.py", "out", "started"))
     program.write_text(

@@ -99,7 +99,7 @@ def test_programs_are_equal_if_they_pass_the_same_tests(grader):
         (f"{RIGHT}\nopen('/etc/hostname').read()", "---"),
         (f"{RIGHT}\nimport socket\nsocket.socket()", "---"),
         ("x = [0] * 10**9", "---"),
-        ("def add(a, b):\n    while a: pass\n    return a + b", "x--"),
+        pytest.param("def add(a, b):\n    while a: pass\n    return a + b", "x--", marks=pytest.mark.slow),
     ],
 )
 def test_a_program_that_breaks_a_limit_fails_what_is_left(grader, program, form):

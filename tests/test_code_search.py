@@ -101,6 +101,7 @@ def measured(monkeypatch):
     return sources
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("measured")
 def test_files_are_measured_within_the_limits_of_the_run(tmp_path, monkeypatch):
     limits, played = Sandbox("process", wall_seconds=7, cpu_seconds=9), []

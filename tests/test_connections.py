@@ -155,7 +155,9 @@ def test_a_second_request_has_as_long_as_the_first():
         assert is_closed(connection)
 
 
-@pytest.mark.parametrize("begun", [b"", HEAD, HEAD + b"\r\n12345"])
+@pytest.mark.parametrize(
+    "begun", [HEAD, *(pytest.param(of, marks=pytest.mark.slow) for of in (b"", HEAD + b"\r\n12345"))]
+)
 def test_others_are_served_while_many_connections_say_nothing(begun, caplog):
     with served() as port, opened(port, begun, 5 * MOST) as many:
         for _ in range(3):

@@ -169,6 +169,7 @@ def rounds_of_rules(_controller, memory, _pool):
     return memory.round
 
 
+@pytest.mark.slow
 def test_a_watched_program_plays_its_own_episodes(data, policy, plays):
     orders, episodes = each_once(data)
     for beta in (0.0, 0.6):
@@ -330,6 +331,7 @@ def test_flags_may_be_truth_values(data):
     pd.testing.assert_frame_equal(true, one)
 
 
+@pytest.mark.slow
 def test_votes_that_weigh_the_same_are_a_majority(data):
     plain = played(data, Plain(initial=VOTERS, max_branches=VOTERS))
     same = played(data, Weighing(initial=VOTERS, max_branches=VOTERS, of_depth=0.0))
@@ -368,12 +370,13 @@ def biased(policy, layer, bias):
     return dataclasses.replace(policy, parameters=parameters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "bias"),
     [
         ("of_episode", [1e4, 0]),
-        pytest.param("of_branch", [0, 1e4, 0, 0], marks=pytest.mark.slow),
-        pytest.param("of_branch", [0, 0, 0, 1e4], marks=pytest.mark.slow),
+        ("of_branch", [0, 1e4, 0, 0]),
+        ("of_branch", [0, 0, 0, 1e4]),
     ],
 )
 def test_a_policy_that_does_one_thing_always(data, policy, layer, bias, monkeypatch):

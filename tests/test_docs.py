@@ -26,10 +26,13 @@ _pages = load_object(f"{ROOT}/docs/words.py:pages", "function")
 DOCUMENTS = [ROOT / name for name in _pages() if name != "CHANGELOG.md"]
 """Pages whose commands and code are run. Those in research/ are records of their time."""
 LONG = (
+    "autotts_jax/__init__.py",
     "discovery/distillation/distill.py",
+    "envs/making.py",
     "experiments/batch.py",
     "experiments/benchmark.py",
     "experiments/certificates.py",
+    "experiments/evaluation.py",
     "experiments/tracing.py",
     "live/answering.py",
     "testing/controllers.py",

@@ -110,7 +110,10 @@ def test_embedded_data_is_read_by_name_beside_files(tmp_path, monkeypatch):
     np.testing.assert_array_equal(both.matrix.gold[:40], smollm2().matrix.gold)
 
 
-@pytest.mark.parametrize("embedded", EMBEDDED)
+@pytest.mark.parametrize(
+    "embedded",
+    [pytest.param(name, marks=[pytest.mark.slow] * name.startswith("synthetic-")) for name in EMBEDDED],
+)
 def test_what_is_done_to_loaded_data_is_not_in_what_is_loaded_later(embedded):
     first = load(embedded).matrix
     first.signals["mine"] = first.answers

@@ -183,8 +183,9 @@ def in_environment(env, row, play, budget=None) -> tuple[Played, EnvironmentExec
     return stepped(executor, play), executor
 
 
-QUICK = ("CMC of the least budget", "CMC", "DEER")
+QUICK = ("CMC", "DEER")
 SLOW = (
+    "CMC of the least budget",
     "SC",
     "ASC",
     "ESC",
@@ -391,7 +392,7 @@ SMALL_ORDERS = shared_orders([np.random.default_rng(s).permutation(BRANCHES)[:SM
             marks=pytest.mark.slow,
         ),
         (SelfConsistency(SMALL_WIDTH), "majority"),
-        (LastOne(SMALL_WIDTH), "latest"),
+        pytest.param(LastOne(SMALL_WIDTH), "latest", marks=pytest.mark.slow),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )

@@ -176,8 +176,13 @@ FIGURES = {
 }
 
 
+PARTS = ("frontier of one cell", "episode")
+"""Figures that others have in them."""
+
 DRAWN = [
-    pytest.param((kind, size), id=f"{kind} {size}", marks=() if size == "column" else pytest.mark.slow)
+    pytest.param(
+        (kind, size), id=f"{kind} {size}", marks=[pytest.mark.slow] * (size != "column" or kind in PARTS)
+    )
     for kind, size in itertools.product(FIGURES, figures.WIDTHS)
 ]
 """What is narrow has the least room."""

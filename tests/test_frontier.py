@@ -456,6 +456,7 @@ def test_a_sweep_of_prices_is_drawn_in_the_order_of_tokens():
     np.testing.assert_array_equal(panel.lines[0].get_ydata(), [30, 50, 60])
 
 
+@pytest.mark.slow
 def test_evaluate_writes_and_prints_the_comparison(run, tmp_path):
     data = synthetic(models=SYNTHETIC_MODELS[2:3], questions=3, branches=10)
     write_compact(data, tmp_path / "cells.npz")

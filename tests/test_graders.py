@@ -86,6 +86,7 @@ def test_a_collection_is_graded_by_it_and_graded_anew(tmp_path):
     assert Store(tmp_path).plan.grader == "math"
 
 
+@pytest.mark.slow
 def test_unevaluated_arithmetic_is_an_answer_by_name(tmp_path, capsys, monkeypatch):
     rule = f"{__file__}:a_sum"
     line = ["collect", "--engine", "simulated", "--questions", "arithmetic:1", "--out", str(tmp_path / "run")]

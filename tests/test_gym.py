@@ -136,7 +136,9 @@ def test_specs_survive_json(name, data, tmp_path):
     assert data_equivalence(many_again.reset(seed=3), many.reset(seed=3))
 
 
-@pytest.mark.parametrize("make_one", [gymnasium.make, gymnasium.make_vec])
+@pytest.mark.parametrize(
+    "make_one", [gymnasium.make, pytest.param(gymnasium.make_vec, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("part", ["Train", pytest.param("Test", marks=pytest.mark.slow)])
 def test_specs_of_tasks_survive_json(make_one, part):
     env = make_one(f"autotts_jax:WidthDepthMacro-Laptop-{part}-v0")
@@ -191,6 +193,7 @@ def run_async(folder, context, timeout):
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
 
+@pytest.mark.slow
 def test_forked_workers_are_refused_within_a_deadline(tmp_path):
     """JAX does not run in a fork of a process that has used it; unrefused, reset would wait for ever."""
     done = run_async(tmp_path, "fork", timeout=120)
@@ -224,7 +227,10 @@ def test_check_env_finds_nothing(make, name, obs):
     check_env(make(name, obs=obs))  # renders in both modes; a warning is an error
 
 
-@pytest.mark.parametrize("reward", ["outcome", "progress", "regret", "majority"])
+@pytest.mark.parametrize(
+    "reward",
+    [*(pytest.param(of, marks=pytest.mark.slow) for of in ("outcome", "progress", "regret")), "majority"],
+)
 @pytest.mark.parametrize("name", IDS)
 def test_check_env_finds_nothing_for_any_reward(make, name, reward):
     check_env(make(name, reward=reward, gamma=(1e-5, 1e-3)), skip_render_check=True)

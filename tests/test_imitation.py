@@ -52,6 +52,7 @@ def rounds_of_teacher(_controller, memory, _pool):
     return memory.round
 
 
+@pytest.mark.slow
 def test_demonstrations_are_what_the_teacher_did(matrix):
     teacher, table = CMC.of_beta(0.1), orders(8)
     demos = demonstrate(teacher, 1e-4, matrix, table, ROWS)

@@ -252,6 +252,7 @@ def test_a_released_program_keeps_its_budget_and_its_failures_are_told(grader):
         live(f"{__file__}:Broken", grader)
 
 
+@pytest.mark.slow
 def test_a_program_cannot_swallow_what_ended_the_engine(grader):
     def fail():
         raise EngineError("the engine is gone")

@@ -122,6 +122,7 @@ def test_a_family_has_a_setting_for_each_value():
     assert as_player(player) is player
 
 
+@pytest.mark.slow
 def test_objects_are_named_by_what_they_are(folder):
     assert as_player(SelfConsistency(4)).names == ("SelfConsistency(4)",)
     assert as_player(SelfConsistency(4), name="mine").names == ("mine",)
@@ -259,7 +260,7 @@ def test_policies_stand_in_the_table_of_the_controllers(play, tmp_path):
         ),
         ("p.py:Kind", "policy Kind: its action is float64[]"),
         ("p.py:Forgets", "was given the memory float32[3] and returned float32[2]"),
-        ("p.py:HostRaises", "policy HostRaises: predict failed:"),
+        pytest.param("p.py:HostRaises", "policy HostRaises: predict failed:", marks=pytest.mark.slow),
         ("p.py:HostShape", "but it must be int of shape (6,)"),
         ("p.py:Good,p.py:Good", "Good: given more than once"),
         ("p.py:Good --cost tokens", "give the policy its own, as Good@1e-4"),

@@ -59,7 +59,11 @@ def test_every_core_is_a_device_with_a_thread_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("flags", "passes"), [({}, 1), ({"XLA_FLAGS": "--xla_backend_extra_options=xla_cpu_other"}, 2)]
+    ("flags", "passes"),
+    [
+        ({}, 1),
+        pytest.param({"XLA_FLAGS": "--xla_backend_extra_options=xla_cpu_other"}, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_results_of_the_same_array_come_from_one_pass(flags, passes):
     assert configured(JAX_PLATFORMS="cpu", **flags)["passes"] == passes

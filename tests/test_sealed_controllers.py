@@ -51,13 +51,10 @@ from autotts_jax.policies.players import CONTROLLERS
 family = CONTROLLERS[{name!r}]
 few = dataclasses.replace(family, name="few", values=family.values[:: len(family.values) // 2])
 """
-"""Families of this package that are not played by slow tests alone."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name != "cmc")) for name in CONTROLLERS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONTROLLERS)
 def test_every_family_plays_the_same_episodes_sealed_and_unsealed(tmp_path, name):
     file = tmp_path / "own.py"
     file.write_text(NAMED.format(name=name))
@@ -135,6 +132,7 @@ class Begins(Controller):
 """
 
 
+@pytest.mark.slow
 def test_what_is_done_before_the_first_look_is_done_once(tmp_path):
     file = tmp_path / "begins.py"
     file.write_text(BEGINS)
@@ -338,6 +336,7 @@ def test_controllers_that_cheat_beat_honest_play_only_where_nothing_seals_them(c
     assert score(f"{CHEATS}:{cheat}") == HONEST
 
 
+@pytest.mark.slow
 def test_what_claims_an_answer_of_a_branch_that_it_did_not_open_is_refused():
     with pytest.raises(InputError, match="leader is 0; it must be one of the 0 opened branches"):
         score(f"{CHEATS}:Forges")

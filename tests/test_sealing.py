@@ -146,7 +146,7 @@ def secret(tmp_path_factory):
         (folder / "data.json").open() as _,
     ):
         for server in (listener, local_listener):
-            threading.Thread(target=server.serve_forever, daemon=True).start()
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield {
             "DATA": folder / "data.json",
             "SHARED": shared,
@@ -365,7 +365,13 @@ def test_a_process_that_has_played_cannot_tell_the_one_that_checks_it(tmp_path):
 DOING = functions("doing")
 
 
-@pytest.mark.parametrize(("file", "cheat"), DOING, ids=ids(DOING))
+@pytest.mark.parametrize(
+    ("file", "cheat"),
+    [
+        pytest.param(*cheat, marks=[pytest.mark.slow] * (number % 2), id=cheat[1])
+        for number, cheat in enumerate(DOING)
+    ],
+)
 @pytest.mark.usefixtures("kernel")
 def test_what_no_program_may_do(write, file, cheat, secret):
     spec = write(file, cheat, DOES)
@@ -392,7 +398,7 @@ WASTE = {
 @pytest.mark.parametrize(
     "cheat",
     [
-        pytest.param(cheat, marks=[pytest.mark.slow] * (cheat in ("hoard_tables", "think_too_long")))
+        pytest.param(cheat, marks=[pytest.mark.slow] * (cheat not in ("hoard", "many_threads")))
         for cheat in WASTE
     ],
 )
@@ -428,6 +434,7 @@ def listening():
     return noted
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kernel")
 def test_what_a_child_can_notice_tells_nothing_of_gold_or_of_what_is_checked(tmp_path, monkeypatch):
     """Words, messages, opened files and processes are the same whatever the gold answers are.
@@ -554,6 +561,7 @@ def test_where_no_player_has_results_all_are_named(tmp_path):
     assert [line.endswith(end) for line, end in zip(said, ("at once", "later"), strict=True)] == [True, True]
 
 
+@pytest.mark.slow
 def test_a_player_that_takes_too_long_alone_is_an_error(tmp_path):
     with pytest.raises(SandboxError, match="took longer than the 2 s that it has as a whole"):
         evaluated(f"{exhausting(tmp_path, 'Honest')}:Drips", wall_seconds=2)
@@ -562,6 +570,7 @@ def test_a_player_that_takes_too_long_alone_is_an_error(tmp_path):
 HOLDS = Sandbox(seconds=60, memory=500 << 20)
 
 
+@pytest.mark.slow
 @needs_proc
 def test_processes_that_stand_idle_are_ended_where_all_together_hold_too_much(tmp_path):
     """Two processes of a player hold less than the limit, those of two players more."""
@@ -767,7 +776,13 @@ def test_who_asks_and_does_not_read_the_answers_is_not_waited_for(forging, monke
 
 
 @pytest.mark.parametrize(
-    "raised", ["KeyboardInterrupt('stop')", "GeneratorExit()", "SystemExit(0)", "MemoryError()"]
+    "raised",
+    [
+        "SystemExit(0)",
+        "MemoryError()",
+        pytest.param("KeyboardInterrupt('stop')", marks=pytest.mark.slow),
+        pytest.param("GeneratorExit()", marks=pytest.mark.slow),
+    ],
 )
 def test_whatever_a_program_raises_is_shown(tmp_path, raised):
     file = tmp_path / "raises.py"
@@ -1010,6 +1025,7 @@ SLEEPS = (
 )
 
 
+@pytest.mark.slow
 @needs_proc
 def test_a_child_that_is_killed_ends_its_own_run_alone(write, tmp_path):
     file = tmp_path / "sleeps.py"
@@ -1070,6 +1086,7 @@ def test_processes_that_know_something_run_one_at_a_time(write, monkeypatch):
     assert sent == [("solve", True)] * 8
 
 
+@pytest.mark.slow
 @needs_proc
 def test_what_plays_and_what_checks_load_before_anybody_plays(write, monkeypatch):
     before = set(children())
@@ -1090,6 +1107,7 @@ def test_what_plays_and_what_checks_load_before_anybody_plays(write, monkeypatch
     assert not standing & set(children())
 
 
+@pytest.mark.slow
 @needs_proc
 def test_those_that_have_played_are_ended_before_another_player_is_checked(write, monkeypatch):
     honest, alive, send = write("inside", "(lambda *_: None)"), [], process.Child.send
@@ -1111,6 +1129,7 @@ def test_those_that_have_played_are_ended_before_another_player_is_checked(write
     first.play(DATA, orders())
 
 
+@pytest.mark.slow
 def test_a_player_plays_in_one_thread_after_another(write):
     player = select(write("inside", "(lambda *_: None)"))
     right = []
@@ -1125,6 +1144,7 @@ def test_a_player_plays_in_one_thread_after_another(write):
     assert right == [HONEST.right] * 2
 
 
+@pytest.mark.slow
 @needs_proc
 def test_nothing_is_left_behind(write, tmp_path, monkeypatch):
     import tempfile
@@ -1217,7 +1237,13 @@ for level in ("none", "process", "kernel"):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no levels")
-@pytest.mark.parametrize("call", [444, {"x86_64": 317, "aarch64": 277}.get(os.uname().machine, 0)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(444, marks=pytest.mark.slow),
+        {"x86_64": 317, "aarch64": 277}.get(os.uname().machine, 0),
+    ],
+)
 def test_a_kernel_that_cannot_confine_runs_nothing_unless_told_so(call):
     ran = run_python(WITHOUT, call)
     assert ran.stderr == ""
@@ -1321,7 +1347,7 @@ def test_code_cannot_choose_values_that_are_none(tmp_path):
     assert "does not say what its values are" in str(refusal(f"{file}:endless"))
 
 
-@pytest.mark.parametrize("sandbox", ["kernel", "none"])
+@pytest.mark.parametrize("sandbox", [pytest.param("kernel", marks=pytest.mark.slow), "none"])
 def test_a_family_of_a_file_has_its_own_name_but_that_of_no_controller_of_this_package(tmp_path, sandbox):
     file = tmp_path / "of@mine.py"
     file.write_text(PLAYER)

@@ -85,7 +85,9 @@ def main(line, monkeypatch):
     assert not end.value.code
 
 
-@pytest.mark.parametrize("key", [["--api-key", SECRET], [f"--api-key={SECRET}"]])
+@pytest.mark.parametrize(
+    "key", [["--api-key", SECRET], pytest.param([f"--api-key={SECRET}"], marks=pytest.mark.slow)]
+)
 def test_no_artefact_of_a_command_holds_a_key(tmp_path, monkeypatch, key):
     folder = tmp_path / "run"
     settings = ["--branches", "8", "--interval", "20", "--max-tokens", "100", "--out", str(folder)]

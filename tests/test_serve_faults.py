@@ -107,8 +107,15 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize(("model", "stream"), [("sim:sc@4", False), ("sim:plain", True)])
-@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize(
+    ("failure", "model", "stream"),
+    [
+        pytest.param(failure, model, stream, id=f"{name}-{model}", marks=[pytest.mark.slow] * waits)
+        for name, failure in FAILURES.items()
+        for model, stream in (("sim:sc@4", False), ("sim:plain", True))
+        for waits in [name in ("hangs", "drips") and not stream]
+    ],
+)
 def test_one_failure_is_told_to_its_client_alone(behind, failure, model, stream):
     server, address = behind
     server.troubles = [failure] * 2 * 4
@@ -164,7 +171,7 @@ class Stuck(Engine):
 def test_an_engine_that_hangs_is_not_ready(monkeypatch):
     monkeypatch.setattr(readiness, "ASK_SECONDS", 0.1)
     opened = Stuck()
-    with served(opened, dataclasses.replace(SETTINGS, timeout=1.0)) as address:
+    with served(opened, dataclasses.replace(SETTINGS, timeout=0.3)) as address:
         opened.stuck = True
         assert post(address, {"model": "sim:sc@4", "messages": user("2 + 2")}).status_code == 504
         until(lambda: httpx.get(f"{address}/health").status_code == 503)
@@ -209,7 +216,7 @@ def proxy(address, seconds):
         thread.join()
 
 
-@pytest.mark.parametrize("model", ["sim:sc@4", "sim:plain"])
+@pytest.mark.parametrize("model", [pytest.param("sim:sc@4", marks=pytest.mark.slow), "sim:plain"])
 def test_a_stream_goes_through_a_proxy_that_cuts_silent_connections(behind, monkeypatch, model):
     server, address = behind
     monkeypatch.setattr(service, "ALIVE_SECONDS", 0.1)
@@ -234,7 +241,7 @@ def test_a_stream_begins_before_anything_is_known():
         assert list(lines)[-2:] == ["data: [DONE]", ""]
 
 
-@pytest.mark.parametrize("thinks", [False, True])
+@pytest.mark.parametrize("thinks", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_text_of_plain_comes_while_it_is_written(monkeypatch, thinks):
     opened = Engine()
     if thinks:

@@ -604,6 +604,7 @@ QUESTIONS = (Problem("What is 2 + 2?", "4"), Problem("What is 3 + 3?", "6"))
 SAMPLING = Sampling(interval=20, max_tokens=100)
 
 
+@pytest.mark.slow
 def test_live_branches_show_what_a_collection_records(tmp_path):
     told = dataclasses.replace(SAMPLING, signals=("logprob_mean",))
     plan = Plan("simulated", "sums", QUESTIONS, num_branches=8, sampling=told)

@@ -290,7 +290,13 @@ def test_signals_that_a_controller_reads_are_shown(tmp_path):
     assert trace._repr_html_().count("<figure") == 2
 
 
-@pytest.mark.parametrize("values", [[0.25, -3.0], [1.0, 1.0], [None, 7.0], [None, None]])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.25, -3.0],
+        *(pytest.param(of, marks=pytest.mark.slow) for of in ([1.0, 1.0], [None, 7.0], [None, None])),
+    ],
+)
 def test_any_signal_can_be_drawn(traces, values, tmp_path):
     episode = {"shown": [["7"] * len(values)], "finished": [True], "pruned": [False]}
     trace = dataclasses.replace(traces["sc@8"][0], **episode, signals={"mine": [values]})

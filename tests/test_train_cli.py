@@ -235,7 +235,7 @@ def test_a_port_that_is_taken(run_train, config):
     assert err.endswith("; give a free port\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_ends_it_and_the_command_that_it_says_goes_on(run_train, config, monkeypatch, number):
     run_train("--config", config, "--out", "whole")
     updates, update = itertools.count(1), Toy.update

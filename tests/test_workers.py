@@ -113,8 +113,15 @@ with LimitedWorkers("worker_functions:sleep", 1, 5) as some:
 """
 
 
-@pytest.mark.parametrize("busy", [True, False])
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("busy", "sign"),
+    [
+        (True, signal.SIGKILL),
+        (False, signal.SIGINT),
+        pytest.param(True, signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(False, signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
 def test_workers_do_not_outlive_their_program(tmp_path, busy, sign):
     """And the script needs no ``if __name__ == "__main__":``."""
     script = tmp_path / "script.py"
