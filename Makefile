@@ -27,8 +27,8 @@ COLLECT_NEEDS = '.[collect-cpu,discover,ray,serve]' accelerate gguf hypothesis '
     xllamacpp
 SHINKA_NEEDS = '.[discover]' hypothesis pytest shinka-evolve
 CLIENTS_NEEDS = '.[gymnax,plot,serve,train]' \
-    dspy hypothesis inspect-ai langchain-openai litellm 'lm-eval[api]' minari openai pytest 'ray[rllib]' rejax \
-    sb3-contrib tensorboard tianshou torchrl tyro
+    dataclasses-json dspy gym h5py hypothesis inspect-ai langchain-openai litellm 'lm-eval[api]' minari openai pytest \
+    'ray[rllib]' rejax sb3-contrib scikit-learn stoa-env structlog tensorboard tianshou torchrl tyro
 AGENTS_NEEDS = '.[serve]' hypothesis instructor llama-index-llms-openai-like openai pytest
 MANY = HYPOTHESIS_PROFILE=many
 SHIPPED = XLA_FLAGS="$$($(BIN)/python -c 'from autotts_jax.core import XLA_FLAGS; print(XLA_FLAGS)')"
@@ -157,11 +157,13 @@ check: test-all lint wheel test-clients test-agents
 	    --editable $(SHINKA_NEEDS)
 	touch $@
 
-# RLlib and the environment of .venv need different versions of Gymnasium.
+# RLlib and the environment of .venv need different versions of Gymnasium. d3rlpy asks for one that is older than both,
+# and works with these; what else it needs is installed first.
 .venv-clients/installed: pyproject.toml constraints-clients.txt
 	$(PYTHON) -m venv .venv-clients
 	$(CLIENTS)/pip install --quiet --constraint constraints-clients.txt \
 	    --editable $(CLIENTS_NEEDS)
+	$(CLIENTS)/pip install --quiet --constraint constraints-clients.txt --no-deps d3rlpy
 	touch $@
 
 .venv-agents/installed: pyproject.toml constraints-agents.txt

@@ -1,4 +1,4 @@
-"""Trainers and wrappers for gymnax: gymnax's own, rejax from the package index, PureJaxRL from a clone."""
+"""Trainers for gymnax: its own wrappers, rejax and stoa from the package index, PureJaxRL from a clone."""
 
 import importlib
 import os
@@ -120,6 +120,25 @@ def test_ppo_of_rejax_runs(make):
     assert returns.shape == (3, 128)
     assert np.isfinite(returns).all()
     assert (lengths >= 1).all()
+
+
+def test_wrappers_of_stoa_run(make):
+    stoa = pytest.importorskip("stoa")
+    adapters = pytest.importorskip("stoa.env_adapters.gymnax")
+    env = stoa.RecordEpisodeMetrics(stoa.AutoResetWrapper(adapters.GymnaxToStoa(make(old_step=True))))
+    actions = env.action_space()
+
+    def step(state, key):
+        state, timestep = env.step(state, actions.sample(key))
+        return state, (timestep.observation, timestep.reward, timestep.extras["episode_metrics"])
+
+    state, first = env.reset(KEY)
+    seen, rewards, metrics = jax.jit(lambda: jax.lax.scan(step, state, jax.random.split(KEY, STEPS))[1])()
+    assert seen.shape == (STEPS, *first.observation.shape) == (STEPS, *env.observation_space().shape)
+    ends = np.flatnonzero(metrics["is_terminal_step"]) + 1
+    assert len(ends) > 1
+    of_episodes = [part.sum() for part in np.split(np.asarray(rewards), ends)[:-1]]
+    np.testing.assert_allclose(metrics["episode_return"][ends - 1], of_episodes, atol=1e-6)
 
 
 def test_ppo_of_purejaxrl_runs(make, monkeypatch):
