@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -106,9 +106,8 @@ class ReplayExecutor(Executor):
         self._spell = spell
         self._settled = pool.state
 
-    @classmethod
+    @staticmethod
     def begin(
-        cls,
         matrix: ProbeMatrix,
         question: int,
         order: Int[Array, " W"],
@@ -127,7 +126,7 @@ class ReplayExecutor(Executor):
             budget: token budget; None for no limit.
             equivalence: as for `ReplayPool.begin`.
         """
-        return cls(_begin(matrix, question, order, budget, equivalence=equivalence), spell)
+        return ReplayExecutor(begin_pool(matrix, question, order, budget, equivalence=equivalence), spell)
 
     def view(self, rounds: int = 0) -> View:
         """Shows the episode."""
@@ -139,12 +138,16 @@ class ReplayExecutor(Executor):
 
     def settle(self) -> None:
         """Labels what an action has revealed."""
-        self.pool, self._settled = settled(self.pool, self._settled)
+        self.pool, self._settled = _labelled(self.pool, self._settled), self.pool.state
 
     def answers(self, branches: Sequence[int]) -> list[str | None]:
         """Spells the latest revealed answers of branches."""
-        keys = np.asarray(answer_keys(self.pool))
+        keys = np.asarray(_answer_keys(self.pool))
         return [self._spell(int(keys[branch])) for branch in branches]
+
+
+begin_pool = jax.jit(ReplayPool.begin, static_argnames="equivalence")
+"""`ReplayPool.begin` in one compiled program."""
 
 
 def view_of(pool: ReplayPool, rounds: int = 0) -> View:
@@ -153,16 +156,9 @@ def view_of(pool: ReplayPool, rounds: int = 0) -> View:
 
 
 _view = jax.jit(functools.partial(ReplayPool.view, detached=True))
-
-
-@jax.jit
-def settled(pool: ReplayPool, before: mdp.State) -> tuple[ReplayPool, mdp.State]:
-    """Labels what an action has revealed, in one compiled program.
-
-    Returns:
-        The pool with the labels, and its state.
-    """
-    return pool.labelled(before), pool.state
+_labelled = jax.jit(ReplayPool.labelled)
+_apply = jax.jit(ReplayPool.carry_out)
+_answer_keys = jax.jit(lambda pool: pool.answer_keys)
 
 
 def apply_action(pool: ReplayPool, action: Action) -> ReplayPool:
@@ -182,28 +178,6 @@ def apply_action(pool: ReplayPool, action: Action) -> ReplayPool:
         repeat=np.asarray(1, np.int32),
     )
     return _apply(pool, given)
-
-
-@jax.jit
-def _apply(pool: ReplayPool, action: Action) -> ReplayPool:
-    return pool.carry_out(action)
-
-
-@functools.partial(jax.jit, static_argnames="equivalence")
-def _begin(
-    matrix: ProbeMatrix,
-    question: Scalar,
-    order: Int[Array, " W"],
-    budget: Scalar | None,
-    equivalence: bool,
-) -> ReplayPool:
-    return ReplayPool.begin(matrix, question, order, budget, equivalence=equivalence)
-
-
-@jax.jit
-def answer_keys(pool: ReplayPool) -> Int32[Array, " W"]:
-    """Gives the key of each branch's latest revealed answer, in one compiled program."""
-    return pool.answer_keys
 
 
 # --- the driver -----------------------------------------------------------------------------------------
@@ -303,13 +277,26 @@ class Stepper:
             after = self.executor.view()
             self._note_batches(name, before, int(after.opened))
             if self._tell is not None:
-                decision = decision_between(
-                    look(before), look(after), self.round, name, self.executor.answers
-                )
-                if decision is not None:
-                    self._tell(decision)
+                self._report(name, before, after)
             before = after
         self.executor.settle()
+
+    def _report(self, name: str, before: View, after: View) -> None:
+        changed = np.zeros(before.width, bool)
+        for shown in ("depth", "revealed_depth", "active"):
+            changed |= np.asarray(getattr(before, shown)) != np.asarray(getattr(after, shown))
+        branches = np.flatnonzero(changed)
+        if self._tell is not None and branches.size:
+            self._tell(
+                Decision(
+                    round=self.round,
+                    action=name,
+                    branches=branches.tolist(),
+                    intervals=(np.asarray(after.depth) - np.asarray(before.depth))[branches].tolist(),
+                    answers=self.executor.answers(branches.tolist()),
+                    tokens=int(np.sum(after.branch_tokens)),
+                )
+            )
 
     @property
     def sequential_tokens(self) -> int:
@@ -327,53 +314,6 @@ class Stepper:
 
 
 _sequential_tokens = jax.jit(mdp.sequential_tokens)
-
-
-class Visible(NamedTuple):
-    """What decisions show of an episode; `look` takes it."""
-
-    depth: Array
-    revealed_depth: Array
-    active: Array
-    tokens: Array
-
-
-def look(view: View) -> Visible:
-    """Takes of a view what decisions show, as NumPy arrays.
-
-    Args:
-        view: the view.
-    """
-    shown = Visible(view.depth, view.revealed_depth, view.active, np.sum(view.branch_tokens))
-    return Visible(*map(np.asarray, shown))
-
-
-def decision_between(
-    before: Visible,
-    after: Visible,
-    round: int,  # noqa: A002
-    action: str,
-    answers: Callable[[list[int]], Iterable[str | None]],
-) -> Decision | None:
-    """Makes a decision of what an episode showed before and after.
-
-    Returns:
-        The decision; None if nothing changed.
-    """
-    changed = np.zeros(len(after.depth), bool)
-    for old, new in zip(before[:-1], after[:-1], strict=True):
-        changed |= np.asarray(old != new)
-    branches = np.flatnonzero(changed)
-    if not branches.size:
-        return None
-    return Decision(
-        round=round,
-        action=action,
-        branches=branches.tolist(),
-        intervals=(after.depth - before.depth)[branches].tolist(),
-        answers=list(answers(branches.tolist())),
-        tokens=int(after.tokens),
-    )
 
 
 class Decider(Protocol):

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
 
 from autotts_jax.checks import check_bool, check_callback, check_int, check_text
 from autotts_jax.collect.answers import Extractor, extractor
@@ -37,8 +36,8 @@ from autotts_jax.collect.trajectories import (
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.rollout import MAX_TOKENS, check_budget
-from autotts_jax.core.stepping import Decision, Ended, Executor, Stepper, apply_action, settled, view_of
-from autotts_jax.core.view import Action, StopReason, View
+from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor, Stepper, apply_action, begin_pool
+from autotts_jax.core.view import Action, StopReason
 from autotts_jax.core.votes import MOST_BRANCHES, confidence_table
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Player, warn_of_distance
@@ -48,7 +47,6 @@ from autotts_jax.replay.encoding import MAX_ANSWERS
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.scale import Scale
 from autotts_jax.replay.spelling import ERROR
-from autotts_jax.typing import Array, Scalar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -328,7 +326,7 @@ def _is_question(question: Any) -> bool:
     return bool(messages) and said and messages[-1].role == "user"
 
 
-class LiveExecutor(Executor):
+class LiveExecutor(ReplayExecutor):
     """Has a language model write what actions need, and carries them out on what was written.
 
     Args:
@@ -346,8 +344,6 @@ class LiveExecutor(Executor):
         pool: the episode as far as it is written.
     """
 
-    pool: ReplayPool
-
     def __init__(
         self,
         trajectories: Trajectories,
@@ -361,6 +357,7 @@ class LiveExecutor(Executor):
         self._trajectories = trajectories
         self._grader, self._gold = grader, gold
         self._ids = {ERROR: 0}  # of canonical forms
+        self._forms = {0: ERROR}
         self._sampling = sampling
         self._budget = budget
         self.limited = False
@@ -376,14 +373,9 @@ class LiveExecutor(Executor):
             vocabulary=min(width * depths + 1, MAX_ANSWERS),
             signals={name: np.full((1, width, depths), np.nan, np.float16) for name in signals},
         )
+        order = np.arange(width, dtype=np.int32)
         limit = None if budget is None else jnp.int32(budget)
-        order = jnp.arange(width, dtype=jnp.int32)
-        self.pool = _begin(self._matrix, order, limit)
-        self._settled = self.pool.state
-
-    def view(self, rounds: int = 0) -> View:
-        """Shows the episode as far as it was read."""
-        return view_of(self.pool, rounds)
+        super().__init__(begin_pool(self._matrix, 0, order, limit, equivalence=False), self._forms.get)
 
     def carry_out(self, name: str, action: Action) -> None:
         """Has the branches written as far as a part of an action reads them, and carries it out."""
@@ -407,15 +399,6 @@ class LiveExecutor(Executor):
             action = action._replace(**wanted)
         self._enter(upto)
         self.pool = apply_action(self.pool, action)
-
-    def settle(self) -> None:
-        """Labels what an action has revealed."""
-        self.pool, self._settled = settled(self.pool, self._settled)
-
-    def answers(self, branches: Sequence[int]) -> list[str | None]:
-        """Gives the canonical forms of the latest revealed answers of branches; ``ERR`` for none."""
-        forms = dict(enumerate(self._ids))
-        return [forms.get(int(key)) for key in np.asarray(_answer_keys(self.pool))[list(branches)]]
 
     def votes(self) -> list[Votes]:
         """Counts the latest answers of the opened branches, the most frequent first."""
@@ -480,14 +463,10 @@ class LiveExecutor(Executor):
     def _id(self, answer: str) -> int:
         """The id of an answer; ``ERR`` is an answer like any other."""
         (form,) = self._grader.forms([answer], self._gold)
-        return self._ids.setdefault(form, len(self._ids))
+        key = self._ids.setdefault(form, len(self._ids))
+        self._forms[key] = form
+        return key
 
 
 # Compiled once for a width and a number of depths, whatever the controller.
 _with_longer_matrix = jax.jit(ReplayPool.with_longer_matrix)
-_answer_keys = jax.jit(lambda pool: pool.answer_keys)
-
-
-@jax.jit
-def _begin(matrix: ProbeMatrix, order: Int[Array, " W"], budget: Scalar | None) -> ReplayPool:
-    return ReplayPool.begin(matrix, 0, order, budget, equivalence=False)
