@@ -189,6 +189,17 @@ class _Extension(_Strict):
 class Asked(_Strict):
     """A request, without what asks for nothing."""
 
+    model: str
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = Field(None, ge=-1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    seed: int | None = None
+    stop: str | list[str] = []
+    user: Any = None
+
     @model_validator(mode="before")
     @classmethod
     def _without_neutral(cls, given: Any) -> Any:
@@ -213,6 +224,23 @@ class Asked(_Strict):
         except ValidationError as error:
             raise _refusal(error, way_out) from None
 
+    @property
+    def sampled(self) -> dict[str, Any]:
+        """What it says of how tokens are drawn, by the names of `Sampling`."""
+        wanted = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": None if self.top_k is None else max(self.top_k, 0),  # -1 is all tokens, too
+            "min_p": self.min_p,
+            "seed": self.seed,
+        }
+        return {name: value for name, value in wanted.items() if value is not None}
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The strings before which a text ends."""
+        return tuple(filter(None, [self.stop] if isinstance(self.stop, str) else self.stop))
+
 
 def _refusal(error: ValidationError, way_out: str) -> RequestError:
     """What a client is told of a request that is none."""
@@ -236,22 +264,18 @@ class Chat(Asked):
     limit: ClassVar[str] = "max_tokens"
     """What its clients call the conversation, and the limit of tokens."""
 
-    model: str
+    passed: ClassVar[bool] = True
+    """Whether the server behind the engine takes it, too."""
+    way_out: ClassVar[str] = "{}"
+    """What takes what a controller does not; the braces stand for the model alone."""
+
     messages: list[ChatTurn] = Field(min_length=1)
-    stream: bool = False
-    stream_options: StreamOptions = StreamOptions()
     max_tokens: int | None = Field(None, ge=0)
     max_completion_tokens: int | None = Field(None, ge=0)
-    temperature: float | None = None
-    top_p: float | None = None
     seed: int | None = Field(None, ge=-_LARGEST_SEED, le=_LARGEST_SEED)
-    stop: str | list[str] = []
     autotts: _Extension = _Extension()
-    top_k: int | None = Field(None, ge=-1)
-    min_p: float | None = Field(None, ge=0, le=1)
     n: int = Field(1, ge=1, le=MOST_CHOICES)
     response_format: dict[str, Any] | None = None
-    user: Any = None
     metadata: Any = None
     store: Any = None
     service_tier: Any = None
@@ -312,11 +336,6 @@ class Chat(Asked):
     def greedy(self) -> bool:
         """Whether it asks for the most likely tokens, by which all branches would be equal."""
         return self.temperature == 0
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """The strings before which a text ends."""
-        return tuple(filter(None, [self.stop] if isinstance(self.stop, str) else self.stop))
 
     def ignored(self, several: bool, plain: bool) -> tuple[str, ...]:
         """Names the parameters that it has without effect."""

@@ -42,6 +42,8 @@ class ResponsesChat(Chat):
 
     turns: ClassVar[str] = "input"
     limit: ClassVar[str] = "max_output_tokens"
+    passed: ClassVar[bool] = False
+    way_out: ClassVar[str] = "send the whole conversation as input. At /v1/chat/completions {}"
 
     messages: list[_Item] = Field(alias="input", min_length=1)  # type: ignore[assignment]  # nobody changes it
     max_completion_tokens: int | None = Field(None, alias="max_output_tokens", ge=0)

@@ -210,21 +210,15 @@ class Service:
         body = await _body(request, deadline)
         given = read_object(body)
         player = self._player(given.get("model"))
-        if player.name == PLAIN and self._upstream is not None and kind is Chat:
+        if player.name == PLAIN and self._upstream is not None and kind.passed:
             return await self._pass_on(self._upstream, given, request, deadline)
-        chat = kind.read(body, self._way_out if kind is Chat else self._way_out_of_responses)
-        several = player.width != 1
+        chat = kind.read(body, kind.way_out.format(self._way_out))
+        plain, several = player.name == PLAIN, player.width != 1
         if chat.n > 1 and not several:
             message = f"n: {chat.model!r:.80} opens a single branch; ask a controller that opens several"
             raise RequestError(400, message, param="n")
-        plain = player.name == PLAIN
-        task = _Task(
-            chat.question,
-            player,
-            self._sampling(chat, several),
-            self._budget(chat),
-            chat.stops if plain else (),
-        )
+        stops = chat.stops if plain else ()
+        task = _Task(chat.question, player, self._sampling(chat, several), self._budget(chat), stops)
         reply = self._reply(replying, chat, player, several)
         try:
             speech = reply.speech(await asyncio.to_thread(self._check, task, chat))
@@ -293,10 +287,6 @@ class Service:
         return f"{plain} passes it on where the model is behind --engine server or chat"
 
     @property
-    def _way_out_of_responses(self) -> str:
-        return f"send the whole conversation as input. At /v1/chat/completions {self._way_out}"
-
-    @property
     def _upstream(self) -> Upstream | None:
         """The server that answers for the model alone."""
         return self._engine.upstream if isinstance(self._engine, HttpEngine) else None
@@ -336,15 +326,11 @@ class Service:
         )
 
     def _sampling(self, chat: Chat, several: bool) -> Sampling:
-        wanted: dict[str, Any] = {
-            "temperature": None if chat.greedy and several else chat.temperature,
-            "top_p": chat.top_p,
-            "top_k": None if chat.top_k is None else max(chat.top_k, 0),  # -1 is all tokens, too
-            "min_p": chat.min_p,
-            "seed": chat.seed,
-            "system": chat.system,
-        }
-        changes = {name: value for name, value in wanted.items() if value is not None}
+        changes = chat.sampled
+        if chat.greedy and several:
+            del changes["temperature"]
+        if chat.system is not None:
+            changes["system"] = chat.system
         try:
             return dataclasses.replace(self._settings.sampling, **changes)
         except InputError as error:

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import Literal, get_args
 
-from autotts_jax.checks import check_text
+from autotts_jax.checks import check_choice, check_int, check_text
 from autotts_jax.collect.answers import Extractor
 from autotts_jax.collect.grader import Form
 from autotts_jax.collect.graders import MATH
@@ -60,13 +60,11 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         for name in ("max_branches", "max_requests"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            check_int(name, getattr(self, name), 1)
         if self.controller is not None:
             published(self.controller, self.max_branches)
         check_differing(self.sampling)
-        if self.reply not in get_args(ReplyForm):
-            raise InputError(f"reply is {self.reply!r}; it must be one of {', '.join(get_args(ReplyForm))}")
+        check_choice("reply", self.reply, get_args(ReplyForm))
         if not self.timeout > 0:
             raise InputError(f"timeout is {self.timeout:g}; it must be above 0")
         if not check_text("the model's name", self.name):

@@ -11,24 +11,16 @@ from pydantic import Field, field_validator
 
 from autotts_jax.collect.engine import Engine, Request
 from autotts_jax.collect.trajectories import MAX_SEED, Sampling, cut
-from autotts_jax.live.chat import Asked, RequestError, StreamOptions
+from autotts_jax.live.chat import Asked, RequestError
 
 
 class Text(Asked):
     """A request to continue a prompt."""
 
-    model: str
     prompt: str | list[int] = Field(min_length=1)
     max_tokens: int = Field(16, ge=1)
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=-1)
-    min_p: float | None = Field(None, ge=0, le=1)
-    seed: int | None = None
-    stop: str | list[str] = Field(default_factory=list)
-    stream: bool = False
-    stream_options: StreamOptions = StreamOptions()
-    user: Any = None
 
     @field_validator("prompt", mode="before")
     @classmethod
@@ -62,20 +54,12 @@ def complete(
             f"{engine.model} takes {engine.max_model_len}"
         )
         raise RequestError(400, message, "context_length_exceeded", param="prompt")
-    stops = tuple(filter(None, [asked.stop] if isinstance(asked.stop, str) else asked.stop))
-    wanted: dict[str, Any] = {
-        "temperature": asked.temperature,
-        "top_p": asked.top_p,
-        "top_k": None if asked.top_k is None else max(asked.top_k, 0),
-        "min_p": asked.min_p,
-        "seed": None if asked.seed is None else asked.seed & MAX_SEED,
-    }
-    drawn: dict[str, Any] = {
-        name: getattr(sampling, name) if value is None else value for name, value in wanted.items()
-    }
-    (written,) = engine.generate([Request(prompt, most, stop=stops, **drawn)], cancel)
+    names = ("temperature", "top_p", "top_k", "min_p", "seed")
+    drawn: dict[str, Any] = {name: getattr(sampling, name) for name in names} | asked.sampled
+    drawn["seed"] &= MAX_SEED
+    (written,) = engine.generate([Request(prompt, most, stop=asked.stops, **drawn)], cancel)
     count = len(written.tokens)
-    text, finish = cut(written.text, stops), written.finish.value
+    text, finish = cut(written.text, asked.stops), written.finish.value
     return {
         "id": f"cmpl-{uuid.uuid4().hex}",
         "object": "text_completion",
