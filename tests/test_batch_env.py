@@ -159,7 +159,7 @@ def test_a_set_may_be_of_several_cells():
         ({"budget": 0}, "the token budget is 0"),
         ({"budget": 2**31}, "the token budget is 2147483648"),
         ({"budget": 1.5}, "the token budget is 1.5"),
-        ({"max_branches": 60}, "fewer than the 60 that one can read"),
+        ({"max_branches": 60}, "fewer than the 60 that an episode can open"),
         ({"gamma": 1e-4}, "unexpected keyword argument 'gamma'"),
         ({"render_mode": "ansi"}, "render_mode"),
     ],

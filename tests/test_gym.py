@@ -861,9 +861,9 @@ def test_one_environment_is_a_vector_too(make, make_vec):
     ("arguments", "error", "message"),
     [
         ({"seed": [1, 2]}, InputError, "2 seeds for 3 environments"),
-        ({"seed": -1}, InputError, "seed -1 is not an integer"),
-        ({"seed": 1.5}, InputError, "seed 1.5 is not an integer"),
-        ({"seed": [0, 1, "2"]}, InputError, "seed '2' is not an integer"),
+        ({"seed": -1}, InputError, "seed is -1, but it must be at least 0"),
+        ({"seed": 1.5}, InputError, "seed is 1.5, but it must be a whole number"),
+        ({"seed": [0, 1, "2"]}, InputError, "seed is '2', but it must be a whole number"),
         ({"options": {"reset_mask": [True, False]}}, InputError, "'reset_mask' must be bool of shape"),
         ({"options": {"reset_mask": np.array([1, 0, 1])}}, InputError, "'reset_mask' must be bool of shape"),
         ({"options": {"reset_mask": np.zeros(3, bool)}}, InputError, "and all False"),

@@ -25,16 +25,6 @@ elect = jax.jit(
     )
 )
 
-heaviest = jax.jit(
-    lambda answers, voters, weights, rank: votes.elect_heaviest(
-        answers,
-        votes.support(answers, voters),
-        votes.weigh(answers, weights * voters),
-        voters,
-        rank,
-    )
-)
-
 weighted = jax.jit(votes.vote_weighted)
 
 ballots = st.tuples(
@@ -85,9 +75,8 @@ def test_the_heaviest_answer_wins(ballot, weights):
     order = [i for i in np.argsort(rank) if voters[i]]
     count = Counter(int(answers[i]) for i in order)
     weight = {a: sum(weights[i] for i in order if answers[i] == a) for a in count}
-    outcome = heaviest(answers, voters, np.array(weights, np.float32), rank)
-    assert jax.tree.map(int, outcome) == jax.tree.map(int, vote(answers, voters, rank, np.float32(weights)))
-    equal = heaviest(answers, voters, np.ones(WIDTH, np.float32), rank)
+    outcome = vote(answers, voters, rank, np.float32(weights))
+    equal = vote(answers, voters, rank, np.ones(WIDTH, np.float32))
     assert jax.tree.map(int, equal) == jax.tree.map(int, vote(answers, voters, rank))
     assert int(outcome.voters) == len(order)
     if not order:

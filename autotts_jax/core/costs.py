@@ -81,13 +81,15 @@ class Spent(NamedTuple):
         return self.sequential_tokens if self.critical_path is None else self.critical_path
 
 
-def critical_tokens(before: ReplayPool, after: ReplayPool) -> Int[Array, ""]:
-    """Counts the tokens that a round has to wait for: the most that it reads of one branch.
+def critical_tokens(
+    so_far: Int[Array, ""] | None, before: ReplayPool, after: ReplayPool
+) -> Int[Array, ""] | None:
+    """Counts the tokens on the critical path, to which a round adds the most that it reads of one branch.
 
-    Their sum over an episode is its critical path. What a round reads it reads side by side, so that a branch
-    that is opened later is waited for from then on, and branches read one after another all in turn.
+    What a round reads it reads side by side, so that a branch that is opened later is waited for from then
+    on, and branches read one after another all in turn. Nothing is counted where nothing is counted so far.
     """
-    return largest(after.branch_tokens - before.branch_tokens)
+    return None if so_far is None else so_far + largest(after.branch_tokens - before.branch_tokens)
 
 
 def spent_in(pool: ReplayPool, critical_path: Int[Array, ""] | None = None) -> Spent:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from jaxtyping import Bool, Int32
 
 from autotts_jax.core.view import StopReason
 from autotts_jax.typing import Array, Scalar
+
+Chosen = TypeVar("Chosen")
 
 
 @jax.tree_util.register_dataclass
@@ -146,11 +148,9 @@ def play_lanes(
             row = jnp.where(counted, state.lanes.episode, column.shape[0])
             return jnp.asarray(column).at[row].set(rows, mode="drop")
 
-        lanes = jax.tree.map(functools.partial(_where, out), coming, state.lanes)
+        lanes = choose(out, coming, state.lanes)
         # What was played last stays to be seen in a lane that gets nothing else.
-        body = jax.tree.map(
-            functools.partial(_where, out & (number < num_episodes)), coming.body, state.lanes.body
-        )
+        body = choose(out & (number < num_episodes), coming.body, state.lanes.body)
         return state._replace(
             lanes=dataclasses.replace(lanes, body=body),
             taken=state.taken + jnp.sum(out, dtype=jnp.int32),
@@ -191,7 +191,7 @@ def _play_round(play: LanePlay, lane: Lane) -> Lane:
 def while_running(lane: Lane, new: Any, old: Any, stop: Scalar = StopReason.RUNNING) -> Any:
     """Picks what a lane holds after a round: the new where its episode goes on, the old elsewhere."""
     running = (lane.stop_reason == StopReason.RUNNING) & (jnp.asarray(stop) == StopReason.RUNNING)
-    return jax.tree.map(functools.partial(_where, running), new, old)
+    return choose(running, new, old)
 
 
 class Shapes(NamedTuple):
@@ -259,6 +259,17 @@ def unpack(packed: dict[str, Any], like: Any) -> Any:
     return jax.tree.map(take, like)
 
 
-def _where(mask: Bool[Array, " *L"], new: Array, old: Array) -> Array:
-    """``where`` along the leading axes."""
-    return jnp.where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
+def choose(condition: Bool[Array, " *L"], ours: Chosen, others: Chosen) -> Chosen:
+    """Picks between two pytrees of arrays with the same structure.
+
+    Args:
+        condition: whether to pick the first, for each entry of the leading axes.
+        ours: the first.
+        others: the second.
+    """
+
+    def pick(one: Array, other: Array) -> Array:
+        axes = (1,) * (np.ndim(other) - condition.ndim)
+        return jnp.where(condition.reshape(condition.shape + axes) if axes else condition, one, other)
+
+    return jax.tree.map(pick, ours, others)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
+from autotts_jax.core.lanes import choose
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.rollout import kind_of
 from autotts_jax.replay.matrix import ProbeMatrix
@@ -76,9 +77,7 @@ def _record(
         def play_round(carry: Any, _: None) -> tuple[Any, tuple[Any, Array]]:
             memory, pool, running = carry
             later, after, recorded, ends = played.round(memory, pool.with_matrix(matrix))
-            kept = jax.tree.map(
-                functools.partial(jnp.where, running), (later, after.without_matrix()), (memory, pool)
-            )
+            kept = choose(running, (later, after.without_matrix()), (memory, pool))
             return (*kept, running & ~ends), (recorded, running)
 
         start = played.begin(pool), pool.without_matrix(), jnp.bool_(True)

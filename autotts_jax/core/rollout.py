@@ -611,7 +611,7 @@ def _lane_play(
         )
         memory, action = checked_init(table.settings.controller(setting), pool.view())
         started = pool if action is None else pool.step(action)
-        critical_path = critical_tokens(pool, started) if hooks.critical_path else None
+        critical_path = critical_tokens(jnp.int32(0) if hooks.critical_path else None, pool, started)
         return _Body(setting, started.without_matrix(), memory, critical_path)
 
     def opened(lane: Lane) -> tuple[Controller, Memory, ReplayPool]:
@@ -629,7 +629,7 @@ def _lane_play(
         body: _Body = lane.body
         pool, critical_path = while_running(
             lane,
-            (stepped.without_matrix(), _waited(body.critical_path, before, stepped)),
+            (stepped.without_matrix(), critical_tokens(body.critical_path, before, stepped)),
             (body.pool, body.critical_path),
             stop,
         )
@@ -647,12 +647,6 @@ def _lane_play(
         return hooks.after_round(*opened(after))
 
     return LanePlay(begin, play_round, end, record if hooks.after_round else None)
-
-
-def _waited(
-    critical_path: Int32[Array, ""] | None, before: ReplayPool, after: ReplayPool
-) -> Int32[Array, ""] | None:
-    return None if critical_path is None else critical_path + critical_tokens(before, after)
 
 
 def end_of_round(action: Action, view: View) -> Int32[Array, ""]:

@@ -193,7 +193,7 @@ def vote(
     eligible = voters
     if weights is not None:
         weight = weigh(answers, jnp.where(voters & (weights > 0), weights, 0))
-        eligible = _heaviest(weight, voters)
+        eligible = voters & (weight == jnp.max(jnp.where(voters, weight, -jnp.inf)))
     leader, top1 = _lead(count, eligible, rank)
     return _count_others(answers, count, voters, leader, top1)
 
@@ -312,22 +312,6 @@ def elect(
 
 
 @checked
-def elect_heaviest(
-    answers: Int[Array, " W"],
-    count: Int32[Array, " W"],
-    weight: Float[Array, " W"],
-    voters: Bool[Array, " W"],
-    rank: Int[Array, " W"] | None = None,
-) -> Vote:
-    """Determines the outcome of a weighted vote: the answer with the largest weight wins.
-
-    `elect` decides among answers whose weights are the same to the last bit.
-    """
-    winner = elect(answers, count, _heaviest(weight, voters), rank)
-    return _count_others(answers, count, voters, winner.leader, winner.top1)
-
-
-@checked
 def vote_by_masks(
     masks: UInt32[Array, "W words"], voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None
 ) -> Vote:
@@ -371,11 +355,6 @@ def pack_bits(mask: Bool[Array, " W"]) -> UInt32[Array, " words"]:
     """Packs a boolean mask into 32-bit words, lowest bit first."""
     bits = jnp.pad(mask, (0, -mask.shape[0] % WORD)).reshape(-1, WORD).astype(jnp.uint32)
     return jnp.sum(bits << jnp.arange(WORD, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
-
-
-def _heaviest(weight: Float[Array, " W"], voters: Bool[Array, " W"]) -> Bool[Array, " W"]:
-    """The voters whose answer has the largest weight."""
-    return voters & (weight == jnp.max(jnp.where(voters, weight, -jnp.inf)))
 
 
 def _lead(

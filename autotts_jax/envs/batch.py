@@ -13,16 +13,13 @@ from jaxtyping import Bool, Float, Float32, Int, Int32, PRNGKeyArray
 
 from autotts_jax.checks import check_int
 from autotts_jax.core.batch import charge, most_urgent, view_after
-from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.core.votes import MOST_BRANCHES
 from autotts_jax.envs.environment import Functional, Observation
-from autotts_jax.envs.params import branches_of_cells, draw_orders
+from autotts_jax.envs.params import draw_orders
 from autotts_jax.envs.spaces import Box, Dict
-from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
-from autotts_jax.terminal import counted_branches
 from autotts_jax.typing import Array
 
 QUESTION_FEATURES = ("branches", "leader", "runner_up", "voters", "tokens")
@@ -111,29 +108,16 @@ class WidthDepthBatch(Functional):
             InputError: a value is out of range, the matrix has fewer branches than ``max_branches``, or this
                 process is a fork of one that has used JAX.
         """
-        refuse_forks()
-        if not isinstance(matrix, ProbeMatrix):
-            raise InputError(
-                f"matrix is a {type(matrix).__name__}, but it must be a ProbeMatrix, as dataset.matrix is"
-            )
-        branches = branches_of_cells(matrix)
-        if branches.min() < self.max_branches:
-            raise InputError(
-                f"the matrix has {counted_branches(branches.min())} a question, fewer than the "
-                f"{self.max_branches} that one can read; give max_branches={branches.min()} or less"
-            )
+        branches = self._recorded_branches(matrix)
         tokens = np.asarray(matrix.tokens)
         most = MAX_TOKENS - self.at_once * int(tokens.max())
         if budget is None:
             mean = tokens.sum(axis=1) / np.maximum((tokens > 0).sum(axis=1), 1)
             budget = min(max(int(mean.sum() * self.max_branches / 4), 1), most)
-        drawn = draw_orders(
-            jax.random.key(check_int("seed", seed, 0, 2**32 - 1)), jnp.asarray(branches), matrix.num_branches
-        )
         matrix = jax.device_put(dataclasses.replace(matrix, signals={}))
         return BatchParams(
             matrix=matrix,
-            orders=BranchOrders(drawn, jnp.asarray(matrix.cell)),
+            orders=draw_orders(matrix, branches, seed),
             budget=jnp.int32(check_int("the token budget", budget, 1, most)),
             max_branches=self.max_branches,
         )
@@ -186,7 +170,7 @@ class WidthDepthBatch(Functional):
         Raises:
             InputError: the parameters are of another width.
         """
-        self._check(params)
+        self._check_width(params)
         questions = jnp.arange(params.matrix.num_questions)
         if order is None:
             row = jax.random.randint(key, (), 0, params.orders.num_rows)
@@ -225,7 +209,7 @@ class WidthDepthBatch(Functional):
         Raises:
             InputError: the parameters are of another width.
         """
-        self._check(params)
+        self._check_width(params)
         matrix, width = params.matrix, self.max_branches
         invalid = jnp.isnan(action)
         index = jnp.where(invalid | (state.reads == width), -jnp.inf, action)
@@ -289,13 +273,6 @@ class WidthDepthBatch(Functional):
             params: the parameters.
         """
         return jnp.bool_(False)
-
-    def _check(self, params: BatchParams) -> None:
-        if params.max_branches != self.max_branches:
-            raise InputError(
-                f"the parameters were made for max_branches={params.max_branches}, but the environment has "
-                f"{self.max_branches}; make them with its make_params"
-            )
 
 
 def _accuracy(state: BatchState, params: BatchParams) -> Float32[Array, ""]:

@@ -11,7 +11,8 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from pathlib import Path
+from typing import Any, ParamSpec, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +22,9 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from autotts_jax.checks import check_bool, check_choice, check_float, check_int, nearest
 from autotts_jax.core import keys
-from autotts_jax.core.costs import EpisodeCost, critical_tokens, spent_in
+from autotts_jax.core.costs import CostModel, EpisodeCost, critical_tokens, spent_in
 from autotts_jax.core.forks import refuse_forks
+from autotts_jax.core.lanes import choose
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import MOST_BRANCHES, Vote
@@ -33,6 +35,7 @@ from autotts_jax.envs.params import (
     EnvParams,
     EnvState,
     branches_of_cells,
+    cost_of_models,
     different_branches,
     draw_orders,
     gamma_range,
@@ -45,14 +48,18 @@ from autotts_jax.envs.spaces import Box, Dict
 from autotts_jax.envs.targets import majority_target, majority_targets
 from autotts_jax.errors import InputError, UnknownSettingError
 from autotts_jax.replay import embedded
+from autotts_jax.replay.dataset import EXACT, ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.replay.parts import select_part
 from autotts_jax.replay.signals import keep_signals, signal_names
 from autotts_jax.terminal import counted_branches
 from autotts_jax.typing import Array, Scalar
 
 Observation = Any
 """A dict of arrays, or one array for ``obs="flat"``."""
+
+Data = str | Path | Sequence[str | Path] | ProbeDataset | ProbeMatrix
+"""What an environment replays: what `autotts_jax.replay.embedded.load` takes, or a dataset."""
 
 OBSERVATIONS = ("features", "history", "flat")
 """What ``obs`` can be."""
@@ -123,6 +130,31 @@ class Functional(abc.ABC):
             {name: value for name, value in settings.items() if name in of_params},
         )
 
+    @classmethod
+    def with_data(
+        cls, data: Data | None = None, encoding: str = EXACT, part: str | None = None, **settings: Any
+    ) -> tuple[Self, Any, Int[np.ndarray, " Q"]]:
+        """Makes the environment and its parameters over data.
+
+        Args:
+            data: the questions; the embedded ones of `default_data` when None.
+            encoding: when answers in files are equal, ``exact`` or ``equiv``.
+            part: the questions of one part alone; all when None.
+            **settings: settings of the class and of its `make_params`, where ``cost`` is a name or a model.
+
+        Returns:
+            Both, and how many branches of each question are recorded.
+
+        Raises:
+            InputError: the data or a setting is wrong.
+        """
+        of_class, of_params = cls.split_settings(settings)
+        env = cls(**of_class)
+        matrix, recorded, models = _load(env.default_data if data is None else data, encoding, part)
+        if "cost" in of_params:
+            of_params["cost"] = _cost_over(of_params["cost"], models)
+        return env, env.make_params(matrix, **of_params), recorded
+
     @property
     def default_params(self) -> Any:
         """Parameters over the embedded synthetic data; made once."""
@@ -181,7 +213,7 @@ class Functional(abc.ABC):
         truncated = ~terminated & self.is_truncated(stepped, params)
         done = terminated | truncated
         started = self.reset_env(starting, params)[1]
-        state = jax.tree.map(lambda new, old: jnp.where(done, new, old), started, stepped)
+        state = choose(done, started, stepped)
         info |= {"terminated": terminated, "truncated": truncated, "final_observation": final}
         return self.get_obs(state, params), state, reward, terminated, truncated, info
 
@@ -212,6 +244,28 @@ class Functional(abc.ABC):
     @abc.abstractmethod
     def is_truncated(self, state: Any, params: Any) -> Bool[Array, ""]:
         """Decides whether the step limit was reached."""
+
+    def _recorded_branches(self, matrix: Any) -> np.ndarray:
+        """How many branches each cell's questions have, if episodes over the matrix can be played."""
+        refuse_forks()
+        if not isinstance(matrix, ProbeMatrix):
+            raise InputError(
+                f"matrix is a {type(matrix).__name__}, but it must be a ProbeMatrix, as dataset.matrix is"
+            )
+        branches = branches_of_cells(matrix)
+        if branches.min() < self.max_branches:
+            raise InputError(
+                f"the matrix has {counted_branches(branches.min())} a question, fewer than the "
+                f"{self.max_branches} that an episode can open; give max_branches={branches.min()} or less"
+            )
+        return branches
+
+    def _check_width(self, params: Any) -> None:
+        if params.max_branches != self.max_branches:
+            raise InputError(
+                f"the parameters were made for max_branches={params.max_branches}, but the environment has "
+                f"{self.max_branches}; make them with its make_params"
+            )
 
 
 class Environment(Functional):
@@ -312,11 +366,7 @@ class Environment(Functional):
             InputError: a value is out of range, the matrix lacks a signal that is observed or has fewer
                 branches than ``max_branches``, or this process is a fork of one that has used JAX.
         """
-        refuse_forks()
-        if not isinstance(matrix, ProbeMatrix):
-            raise InputError(
-                f"matrix is a {type(matrix).__name__}, but it must be a ProbeMatrix, as dataset.matrix is"
-            )
+        branches = self._recorded_branches(matrix)
         low, high = gamma_range(gamma)
         check_float("kappa_probe", kappa_probe, least=0)
         check_float("regret_budget", regret_budget, above=0)
@@ -335,23 +385,14 @@ class Environment(Functional):
             check_int("the token budget", budget, 0, np.iinfo(np.int32).max)
         if max_steps is not None:
             check_int("max_steps", max_steps, 1, np.iinfo(np.int32).max)
-        seed = check_int("seed", seed, 0, 2**32 - 1)
-        mode = reward_mode(reward)
-        branches = branches_of_cells(matrix)
-        width = self.max_branches
-        if branches.min() < width:
-            raise InputError(
-                f"the matrix has {counted_branches(branches.min())} a question, fewer than the {width} that "
-                f"an episode can open; give max_branches={branches.min()} or less"
-            )
+        mode, width = reward_mode(reward), self.max_branches
         if mode == Reward.MAJORITY and branches.min() == width:
             raise InputError(
                 f"reward 'majority' votes among branches that are not played, but all {width} can be; "
                 "give a smaller max_branches"
             )
         matrix = jax.device_put(keep_signals(matrix, self.signals, self.name))
-        drawn = draw_orders(jax.random.key(seed), jnp.asarray(branches), matrix.num_branches)
-        orders = BranchOrders(drawn, jnp.asarray(matrix.cell))
+        orders = draw_orders(matrix, branches, seed)
         targets = majority_targets(matrix, orders, width) if mode == Reward.MAJORITY else None
         return EnvParams(
             matrix=matrix,
@@ -376,11 +417,6 @@ class Environment(Functional):
     def default_data(self) -> str:
         """Name of the embedded data that is played where none is given."""
         return "synthetic-signals" if self.signals else "synthetic"
-
-    @property
-    @abc.abstractmethod
-    def num_actions(self) -> int:
-        """Number of actions, or of entries of an action."""
 
     @abc.abstractmethod
     def default_max_steps(self, max_depth: int) -> int:
@@ -567,9 +603,7 @@ class Environment(Functional):
                 f"aggregate returns a {type(vote).__name__}, but it must return a Vote, as view.vote does"
             )
         answer = view.answer_key(vote.leader)
-        critical_path = state.critical_path
-        if critical_path is not None:
-            critical_path += critical_tokens(before, after)
+        critical_path = critical_tokens(state.critical_path, before, after)
         cost = _cost(after, params, state.question, critical_path)
         worth = reward(
             params.reward,
@@ -658,12 +692,7 @@ class Environment(Functional):
 
     def _check(self, params: EnvParams, question: Any = None, order: Any = None, gamma: Any = None) -> None:
         """Checks what is known when a function is traced."""
-        width = self.max_branches
-        if params.max_branches != width:
-            raise InputError(
-                f"the parameters were made for max_branches={params.max_branches}, but the environment has "
-                f"{width}; make them with its make_params"
-            )
+        self._check_width(params)
         if isinstance(question, int | float | np.generic):
             check_int("question", question, 0, params.matrix.num_questions - 1)
         if isinstance(gamma, int | float | np.generic):
@@ -753,6 +782,34 @@ class Environment(Functional):
 def _default_params(env: Functional) -> Any:
     with jax.ensure_compile_time_eval():  # under jit they would be traced, and not for keeping
         return env.make_params(embedded.load(env.default_data).matrix)
+
+
+def _load(
+    data: Data, encoding: str, part: str | None
+) -> tuple[ProbeMatrix, Int[np.ndarray, " Q"], list[str] | None]:
+    """The probe matrix, how many branches of each question are recorded, and the model of each cell."""
+    if isinstance(data, ProbeMatrix):
+        if part is not None:
+            raise InputError(
+                "data is a matrix, whose questions have no texts to deal into parts; give a dataset"
+            )
+        return data, np.full(data.num_questions, data.num_branches), None
+    if not isinstance(data, ProbeDataset):
+        data = embedded.load(data, encoding)
+    data.warn_without_probes()
+    if part is not None:
+        data = select_part(data, part)
+    branches = np.array([cell.num_branches for cell in data.cells])
+    return data.matrix, branches[data.matrix.cell], [cell.model for cell in data.cells]
+
+
+def _cost_over(cost: str | CostModel, models: list[str] | None) -> EpisodeCost | None:
+    """What an episode costs, of data that says of which models it is."""
+    if models is None:
+        raise InputError(
+            "data is a matrix, which does not say of which models it is; give a dataset for a cost"
+        )
+    return cost_of_models(cost, models)
 
 
 def _cost(

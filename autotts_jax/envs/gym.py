@@ -18,10 +18,9 @@ from jaxtyping import Bool
 
 from autotts_jax.checks import check_int
 from autotts_jax.envs.batch import WidthDepthBatch
-from autotts_jax.envs.environment import Functional, Observation
+from autotts_jax.envs.environment import Data, Functional, Observation
 from autotts_jax.envs.gym_base import (
     RENDER_MODES,
-    Data,
     GymBase,
     Snapshot,
     as_options,
@@ -66,7 +65,7 @@ class WidthDepthEnv(GymBase, gymnasium.Env[Observation, Any]):
 
     def __init__(
         self,
-        data: Data = None,
+        data: Data | None = None,
         *,
         encoding: str = EXACT,
         part: str | None = None,

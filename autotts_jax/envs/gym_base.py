@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import gymnasium
@@ -17,21 +16,13 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from jaxtyping import Int, Int32, PRNGKeyArray, UInt32
 
 from autotts_jax.checks import check_choice, nearest
-from autotts_jax.core.costs import CostModel, EpisodeCost
 from autotts_jax.core.forks import FORKED
-from autotts_jax.envs.environment import Functional
+from autotts_jax.envs.environment import Data, Functional
 from autotts_jax.envs.gym_episodes import EnvConfig, ResetOptions, Slot, view
-from autotts_jax.envs.params import EnvState, cost_of_models, different_branches
+from autotts_jax.envs.params import EnvState, different_branches
 from autotts_jax.envs.spaces import Box
 from autotts_jax.errors import InputError
-from autotts_jax.replay import embedded
-from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import repo100_orders
-from autotts_jax.replay.parts import select_part
-
-Data = str | Path | Sequence[str | Path] | ProbeDataset | ProbeMatrix | None
-"""What an environment replays: what `autotts_jax.replay.embedded.load` takes, or a dataset."""
 
 RENDER_MODES = ("ansi", "rgb_array")
 OPTIONS = ResetOptions._fields
@@ -65,7 +56,7 @@ class GymBase:
 
     def _set_up(
         self,
-        data: Data,
+        data: Data | None,
         encoding: str,
         part: str | None,
         render_mode: str | None,
@@ -74,13 +65,7 @@ class GymBase:
         if render_mode is not None:
             check_choice("render_mode", render_mode, self.metadata["render_modes"])
         _refuse_forked_workers()
-        of_class, of_params = self.kind.split_settings(settings)
-        self.environment = self.kind(**of_class)
-        given = self.environment.default_data if data is None else data
-        matrix, self._recorded, models = _load(given, encoding, part)
-        if "cost" in of_params:
-            of_params["cost"] = _cost(of_params["cost"], models)
-        self.params = self.environment.make_params(matrix, **of_params)
+        self.environment, self.params, self._recorded = self.kind.with_data(data, encoding, part, **settings)
         self.render_mode = render_mode
         self._space = _shown_space(self.environment, self.environment.observation_space(self.params))
         keep_history = render_mode is not None and getattr(self.environment, "obs", None) != "history"
@@ -216,34 +201,6 @@ def _shown_space(env: Functional, space: gymnasium.Space[Any]) -> gymnasium.Spac
     return Dict(parts)
 
 
-def _load(
-    data: str | Path | Sequence[str | Path] | ProbeDataset | ProbeMatrix, encoding: str, part: str | None
-) -> tuple[ProbeMatrix, Int[np.ndarray, " Q"], list[str] | None]:
-    """The probe matrix, how many branches of each question are recorded, and the model of each cell."""
-    if isinstance(data, ProbeMatrix):
-        if part is not None:
-            raise InputError(
-                "data is a matrix, whose questions have no texts to deal into parts; give a dataset"
-            )
-        return data, np.full(data.num_questions, data.num_branches), None
-    if not isinstance(data, ProbeDataset):
-        data = embedded.load(data, encoding)
-    data.warn_without_probes()
-    if part is not None:
-        data = select_part(data, part)
-    branches = np.array([cell.num_branches for cell in data.cells])
-    return data.matrix, branches[data.matrix.cell], [cell.model for cell in data.cells]
-
-
-def _cost(cost: str | CostModel, models: list[str] | None) -> EpisodeCost | None:
-    """What an episode costs, of data that says of which models it is."""
-    if models is None:
-        raise InputError(
-            "data is a matrix, which does not say of which models it is; give a dataset for a cost"
-        )
-    return cost_of_models(cost, models)
-
-
 def _array(value: Any) -> np.ndarray:
     """An array of what was given; of objects where it is none."""
     try:
@@ -262,11 +219,6 @@ def _of_each(
         more = f", or {envs[0]} of them" if envs else ""
         raise InputError(f"option {name!r} is {value!r}, but it must be {wanted}{more}")
     return np.broadcast_to(array, envs)
-
-
-def is_integer(value: Any) -> bool:
-    """Tells whether a value is a whole number of Python or NumPy."""
-    return isinstance(value, int | np.integer)
 
 
 def key_words(seed: int) -> UInt32[np.ndarray, "2"]:

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Bool, Float, Int32, PRNGKeyArray
 
 from autotts_jax.core.compiling import COMPILER_OPTIONS
+from autotts_jax.core.lanes import choose
 from autotts_jax.envs.environment import Functional, Observation
 from autotts_jax.envs.params import EnvParams, EnvState
 from autotts_jax.envs.spaces import Box
@@ -113,10 +114,10 @@ def _play(
         return played, step, None
     begun, first = _begin(shown, params, lane.key)
     if mode is AutoresetMode.NEXT_STEP:
-        return *_select(ended, (begun, first), (played, step)), None
+        return *choose(ended, (begun, first), (played, step)), None
     done = terminated | truncated
     final = step.obs, step.info
-    lane, (obs, info) = _select(done, (begun, (first.obs, first.info)), (played, final))
+    lane, (obs, info) = choose(done, (begun, (first.obs, first.info)), (played, final))
     return lane, step._replace(obs=obs, info=info), final
 
 
@@ -137,10 +138,6 @@ def _step(
 
 def _as_int8(name: str, value: Any) -> Any:
     return value.astype(jnp.int8) if name == "action_mask" else value
-
-
-def _select(new: Bool[Array, ""], of_new: Any, of_old: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(new, a, b), of_new, of_old)
 
 
 _jit = functools.partial(jax.jit, compiler_options=COMPILER_OPTIONS)
@@ -172,7 +169,7 @@ def play_all(
     return jax.vmap(functools.partial(_play, shown, mode, params))(lanes, ended, actions)
 
 
-select_all = _jit(jax.vmap(_select))
+choose_all = _jit(choose)
 
 
 @_jit

@@ -16,20 +16,18 @@ from jaxtyping import Bool, PRNGKeyArray
 
 from autotts_jax.checks import check_choice, check_int
 from autotts_jax.envs.batch import WidthDepthBatch
-from autotts_jax.envs.environment import Functional, Observation
+from autotts_jax.envs.environment import Data, Functional, Observation
 from autotts_jax.envs.gym import WidthDepthBatchEnv, WidthDepthEnv
 from autotts_jax.envs.gym_base import (
-    Data,
     GymBase,
     Snapshot,
     as_options,
     can_render,
-    is_integer,
     key_words,
     to_numpy,
     wrap_keys,
 )
-from autotts_jax.envs.gym_episodes import Slot, Step, begin_all, play_all, select_all
+from autotts_jax.envs.gym_episodes import Slot, Step, begin_all, choose_all, play_all
 from autotts_jax.envs.macros import WidthDepthMacro
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
@@ -65,7 +63,7 @@ class WidthDepthVectorEnv(GymBase, VectorEnv[Observation, Any, np.ndarray]):
 
     def __init__(
         self,
-        data: Data = None,
+        data: Data | None = None,
         *,
         num_envs: int = 1,
         encoding: str = EXACT,
@@ -75,8 +73,7 @@ class WidthDepthVectorEnv(GymBase, VectorEnv[Observation, Any, np.ndarray]):
         render_mode: str | None = None,
         **settings: Any,
     ):
-        if not is_integer(num_envs) or num_envs < 1:
-            raise InputError(f"num_envs is {num_envs!r}, but it must be an integer of at least 1")
+        check_int("num_envs", num_envs, 1)
         if not isinstance(autoreset_mode, AutoresetMode):
             check_choice("autoreset_mode", autoreset_mode, [mode.value for mode in AutoresetMode])
         if max_episode_steps == -1:  # as Gymnasium says that there is no limit
@@ -120,7 +117,7 @@ class WidthDepthVectorEnv(GymBase, VectorEnv[Observation, Any, np.ndarray]):
         keys = self._next_keys(seeds)
         lanes, step = begin_all(self._shown, self.params, keys, chosen)
         if not fresh.all():
-            lanes, step = select_all(fresh, (lanes, step), (self._lanes, self._last))
+            lanes, step = choose_all(fresh, (lanes, step), (self._lanes, self._last))
         self._lanes, self._last = lanes, step
         self._ended &= ~fresh
         return to_numpy(step.obs), _infos(step.info, fresh)
@@ -212,10 +209,7 @@ class WidthDepthVectorEnv(GymBase, VectorEnv[Observation, Any, np.ndarray]):
             raise InputError(
                 f"there are {len(seeds)} seeds for {self.num_envs} environments; give one for each"
             )
-        for given in seeds:
-            if given is not None and (not is_integer(given) or given < 0):
-                raise InputError(f"seed {given!r} is not an integer of at least 0")
-        return [None if given is None else int(given) for given in seeds]
+        return [None if given is None else check_int("seed", given) for given in seeds]
 
     def _next_keys(self, seeds: list[int | None]) -> PRNGKeyArray:
         """The keys of the next episodes: of their seeds, or those that the last episodes left."""

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotts_jax.checks import check_choice
 from autotts_jax.envs.batch import WidthDepthBatch
-from autotts_jax.envs.environment import Functional
+from autotts_jax.envs.environment import Data, Functional
 from autotts_jax.envs.macros import WidthDepthMacro
-from autotts_jax.envs.params import cost_of_models
 from autotts_jax.envs.registry import ENVIRONMENTS, NAMESPACE, TASK_ENVIRONMENTS, Registered
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
-from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.replay.embedded import load
-from autotts_jax.replay.parts import select_part
 
 if TYPE_CHECKING:
     from autotts_jax.envs import gymnax_env, sb3
@@ -29,7 +23,7 @@ KINDS: dict[str, type[Functional]] = {
 
 def make(
     name: str,
-    data: ProbeDataset | str | Path | Sequence[str | Path] | None = None,
+    data: Data | None = None,
     *,
     part: str | None = None,
     **settings: Any,
@@ -42,8 +36,8 @@ def make(
         name: an id in `ENVIRONMENTS`, as ``WidthDepth-v0``, one atomic action a step, or
             ``WidthDepthRounds-v0``, one round a step, or ``WidthDepthBatch-v0``, many questions under one
             budget; or an id of a task in `TASK_ENVIRONMENTS`.
-        data: the questions: a dataset, or whatever `autotts_jax.load` takes; those of the id when None, as
-            the ids of tasks have, or else the synthetic data.
+        data: the questions: a dataset, its matrix, or whatever `autotts_jax.load` takes; those of the id when
+            None, as the ids of tasks have, or else the synthetic data.
         part: the questions of one part alone, ``train``, ``validation`` or ``test``.
         **settings: settings of the class, as ``max_branches``, and of its `Environment.make_params`, as
             ``gamma``. ``cost`` is a name, as ``latency``, or an `autotts_jax.core.CostModel`.
@@ -64,20 +58,12 @@ def make(
         (8, 12)
     """
     registered = find_environment(name)
-    kind = KINDS[registered.kind]
     settings = {**registered.settings, **settings}
     of_id, part_of_id = (settings.pop(key, None) for key in ("data", "part"))
-    part = part_of_id if part is None else part
-    of_class, of_params = kind.split_settings(settings)
-    env = kind(**of_class)
-    given = (of_id or env.default_data) if data is None else data
-    dataset = given if isinstance(given, ProbeDataset) else load(given)
-    if part is not None:
-        dataset = select_part(dataset, part)
-    dataset.warn_without_probes()
-    if "cost" in of_params:
-        of_params["cost"] = cost_of_models(of_params["cost"], [cell.model for cell in dataset.cells])
-    return env, env.make_params(dataset.matrix, **of_params)
+    env, params, _ = KINDS[registered.kind].with_data(
+        of_id if data is None else data, part=part_of_id if part is None else part, **settings
+    )
+    return env, params
 
 
 def find_environment(name: str) -> Registered:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int16, Int32, PRNGKeyArray
 
-from autotts_jax.checks import check_choice
+from autotts_jax.checks import check_choice, check_int
 from autotts_jax.core.costs import MOST_GAMMA, CostModel, EpisodeCost, as_cost
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.envs.observations import History, Tracker
@@ -209,15 +209,25 @@ def branches_of_cells(matrix: ProbeMatrix) -> np.ndarray:
     )
 
 
-@jax.jit(static_argnums=2)
-def draw_orders(key: PRNGKeyArray, branches: Int[Array, " C"], most: int) -> Int16[Array, "C R N"]:
-    """Draws random orders of each cell's branches; the padding comes last.
+def draw_orders(matrix: ProbeMatrix, branches: Int[np.ndarray, " C"], seed: int) -> BranchOrders:
+    """Draws the branch orders that episodes draw from.
 
     Args:
-        key: the key of the orders.
-        branches: recorded branches of each cell.
-        most: N, recorded branches and padding (static).
+        matrix: the probe matrix.
+        branches: recorded branches of each cell, see `branches_of_cells`.
+        seed: the seed, in 0 … 2³² - 1.
+
+    Raises:
+        InputError: the seed is something else.
     """
+    key = jax.random.key(check_int("seed", seed, 0, 2**32 - 1))
+    drawn = _draw_orders(key, jnp.asarray(branches), matrix.num_branches)
+    return BranchOrders(drawn, jnp.asarray(matrix.cell))
+
+
+@jax.jit(static_argnums=2)
+def _draw_orders(key: PRNGKeyArray, branches: Int[Array, " C"], most: int) -> Int16[Array, "C R N"]:
+    """Random orders of each cell's branches, of which there are at most ``most``; the padding comes last."""
     rank = jax.random.uniform(key, (branches.shape[0], ORDERS, most))
     rank = jnp.where(jnp.arange(most) < branches[:, None, None], rank, jnp.inf)
     return jnp.argsort(rank, axis=-1).astype(jnp.int16)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32
 
 from autotts_jax.core.controller import Family, within
+from autotts_jax.core.lanes import choose
 from autotts_jax.core.view import UNREVEALED, View
 from autotts_jax.policies.early_exit import EarlyExit
 from autotts_jax.policies.single_branch import check_patience
@@ -74,7 +75,7 @@ class ESCoT(EarlyExit):
             state.total + jnp.where(ended, over, 0),
             state.squares + jnp.where(ended, over**2, 0),
         )
-        runs = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), following, state)
+        runs = choose(fresh, following, state)
         jump = runs.length - runs.before
         return runs, (runs.key != NONE) & (jump >= self.jump) & _is_larger(jump, runs, view.max_depth)
 

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32, Num
 
 from autotts_jax.core import votes
 from autotts_jax.core.controller import Controller, first_of, keep_live, within
+from autotts_jax.core.lanes import choose
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote, WeightedVote, vote_weighted
 from autotts_jax.policies.cmc import MOMENTUM_WINDOW, ROUNDS, completion_rank
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, Scalar
-
-Chosen = TypeVar("Chosen")
 
 LIGHTEST, HEAVIEST = 1e-30, 1e30
 """Weights of votes between which one can be divided by another. Heavier votes count as the heaviest does."""
@@ -282,10 +280,8 @@ class RuleController(Controller):
         weights = jnp.clip(weights, 0, HEAVIEST)
         voters = view.active & (memory.keys != NONE) & (weights >= LIGHTEST)
         largest = jnp.max(weights, where=voters, initial=LIGHTEST)
-        shares = jnp.where(voters, weights, 0) / largest
-        count, weight = (votes.weigh(memory.keys, part) for part in (voters.astype(jnp.int32), shares))
-        heaviest = votes.elect_heaviest(memory.keys, count, weight, voters, memory.completion)
-        return heaviest.or_else(held)
+        shares = weights / largest
+        return votes.vote(memory.keys, voters, memory.completion, shares).or_else(held)
 
     def poll(self, memory: RuleMemory, view: View) -> RuleMemory:
         """Has the branches vote after they were read, and follows what comes of it."""
@@ -313,14 +309,3 @@ class RuleController(Controller):
 
     def _smooth(self, ema: Array, confidence: Array) -> Array:
         return (1 - self.alpha) * ema + self.alpha * confidence
-
-
-def choose(condition: Bool[Array, ""], ours: Chosen, others: Chosen) -> Chosen:
-    """Picks one of two pytrees of the same structure.
-
-    Args:
-        condition: whether to pick the first.
-        ours: the first.
-        others: the second.
-    """
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), ours, others)

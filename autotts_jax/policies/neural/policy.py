@@ -110,11 +110,9 @@ class NeuralPolicy(Controller):
         counts = observations.vote_counts(view, tracker)
         inputs = vote_inputs(view, tracker, self.signal_inputs)
         weights = jax.nn.softmax(log_weights(self.parameters, inputs), where=counts.final)
-        weight = votes.weigh(counts.keys, weights)
-        finals = votes.elect_heaviest(
-            counts.keys, counts.final_support, weight, counts.final, tracker.completion
-        )
-        return finals.or_else(counts.latest)
+        # Finals of one step are in branch order.
+        rank = tracker.completion.astype(jnp.int32) * view.width + jnp.arange(view.width)
+        return votes.vote(counts.keys, counts.final, rank, weights).or_else(counts.latest)
 
 
 def neural_family(policy: NeuralPolicy, name: str = "neural") -> Family:

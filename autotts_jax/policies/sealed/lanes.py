@@ -14,10 +14,11 @@ from jaxtyping import Bool, Int, Int32
 
 from autotts_jax.core.compiling import COMPILER_OPTIONS, UNSHARED_OPTIONS
 from autotts_jax.core.costs import critical_tokens
+from autotts_jax.core.lanes import choose
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.rollout import MANY_LANES, ROUND_LIMIT, end_of_round
 from autotts_jax.core.view import Action, StopReason
-from autotts_jax.policies.sealed.views import KEYS, LABELS, REVEALED, Labels, Shape, named
+from autotts_jax.policies.sealed.views import REVEALED, Labels, Shape, named, needed
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.typing import Array, Scalar
@@ -82,14 +83,8 @@ class Flight:
         parts: frozenset[str],
         critical_path: bool,
     ):
-        looks_back = LABELS in fields or REVEALED in fields
-        needed = [*fields, KEYS, REVEALED] if looks_back else fields
-        self._kept = _Kept(
-            tuple(name for name in named(shape.view()) if name in needed and name != LABELS),
-            looks_back,
-            "probe" in parts,
-            critical_path,
-        )
+        kept = tuple(name for name in named(shape.view()) if name in needed(fields))
+        self._kept = _Kept(kept, REVEALED in kept, "probe" in parts, critical_path)
         self._fields, self._shape, self._table = fields, shape, table
         self._labels = Labels(shape.lanes, table.matrix.vocabulary)
         few = shape.lanes < MANY_LANES
@@ -165,16 +160,12 @@ def _shown(table: LaneTable, lane: _Lane, shape: Shape, kept: _Kept) -> dict[str
     }
 
 
-def _where(mask: Array, new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda after, before: jnp.where(mask, after, before), new, old)
-
-
 def _begin(
     table: LaneTable, lanes: _Lane, fresh: Array, question: Array, row: Array, *, shape: Shape, kept: _Kept
 ) -> tuple[_Lane, dict[str, Array]]:
     @jax.vmap
     def one(lane: _Lane, fresh: Array, question: Array, row: Array) -> tuple[_Lane, dict[str, Array]]:
-        lane = _where(fresh, _begun(table, question, row, kept), lane)
+        lane = choose(fresh, _begun(table, question, row, kept), lane)
         return lane, _shown(table, lane, shape, kept)
 
     return one(lanes, fresh, question, row)
@@ -200,11 +191,10 @@ def _step(
         before = lane.pool.with_matrix(table.matrix, None if alone else jnp.where(counts, left, 1))
         stop = jnp.where(counts, end_of_round(asked, before.view(lane.rounds, detached=True)), lane.stop)
         after = before.step(asked)
-        waited = lane.critical_path
-        waited = None if waited is None else waited + critical_tokens(before, after)
+        waited = critical_tokens(lane.critical_path, before, after)
         stepped = _Lane(after.without_matrix(), lane.rounds + counts, stop, waited)
         goes_on = moves & (stop == StopReason.RUNNING)
-        lane = dataclasses.replace(_where(goes_on, stepped, lane), stop=jnp.where(moves, stop, lane.stop))
+        lane = dataclasses.replace(choose(goes_on, stepped, lane), stop=jnp.where(moves, stop, lane.stop))
         return lane, _shown(table, lane, shape, kept)
 
     return one(lanes, action, moves)

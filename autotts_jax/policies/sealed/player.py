@@ -31,7 +31,7 @@ from autotts_jax.policies.player import (
 )
 from autotts_jax.policies.sealed.lanes import Flight, LaneTable
 from autotts_jax.policies.sealed.playing import MOST_CONSTANTS, is_name
-from autotts_jax.policies.sealed.views import COUNTS, KEYS, LABELS, MASKS, REVEALED, Labels, Shape, named
+from autotts_jax.policies.sealed.views import COUNTS, MASKS, REVEALED, Labels, Shape, named, needed
 from autotts_jax.policies.sealed.worker_pool import WorkerPool, fail_if_failed
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -386,9 +386,7 @@ class _Decider:
     def _shown(self, view: View) -> dict[str, np.ndarray]:
         fields = named(view)
         wanted = self._deciding.fields
-        looks_back = LABELS in wanted or REVEALED in wanted
-        names = {*wanted, KEYS, *((REVEALED,) if looks_back else ())} - {LABELS}
-        shown = self._labels.put({name: np.asarray(fields[name])[None] for name in names})
+        shown = self._labels.put({name: np.asarray(fields[name])[None] for name in needed(wanted)})
         return {name: shown[name].astype(self._shape.dtype(name, shown[name].dtype)) for name in wanted}
 
 

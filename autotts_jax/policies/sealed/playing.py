@@ -12,6 +12,7 @@ import numpy as np
 
 from autotts_jax.core.compiling import COMPILER_OPTIONS, UNSHARED_OPTIONS
 from autotts_jax.core.controller import Controller, check_fields, checked_act, checked_answer, checked_init
+from autotts_jax.core.lanes import choose
 from autotts_jax.core.rollout import MANY_LANES, LaneSettings, Pause, check_settings
 from autotts_jax.core.view import View
 from autotts_jax.policies.player import ControllerPlayer, Player
@@ -166,18 +167,14 @@ class _Compiled:
 
     def _init_lane(self, controller: Controller, memory: Any, view: View, fresh: Any) -> Any:
         first, action = checked_init(controller, view)
-        return _pick(fresh, first, memory), {} if action is None else packed(action, self._shape)
+        return choose(fresh, first, memory), {} if action is None else packed(action, self._shape)
 
     def _act_lane(self, controller: Controller, memory: Any, view: View, running: Any) -> Any:
         after, action = checked_act(controller, memory, view)
-        return _pick(running, after, memory), packed(action, self._shape)
+        return choose(running, after, memory), packed(action, self._shape)
 
     def _leader(self, controller: Controller, memory: Any, view: View) -> Any:
         return jnp.asarray(checked_answer(controller, memory, view).leader).astype(jnp.int32)
-
-
-def _pick(mask: Any, new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda after, before: jnp.where(mask, after, before), new, old)
 
 
 def constants_of(player: Player) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -87,6 +87,12 @@ class Shape(NamedTuple):
             show, matrix, np.arange(self.width), np.int32(0) if self.budget else None
         )
         return shown
+
+
+def needed(fields: Sequence[str]) -> set[str]:
+    """Tells which fields of views those are made of that are shown: labels are given to all revealed keys."""
+    looks_back = LABELS in fields or REVEALED in fields
+    return {*fields, KEYS, REVEALED} - {LABELS} if looks_back else {*fields}
 
 
 def named(view: View) -> dict[str, Any]:
