@@ -1171,12 +1171,11 @@ def test_a_matrix_without_probes_says_so_and_refuses_to_be_probed(tmp_path):
 def test_code_from_a_file_is_trimmed_to_the_data_and_asked_whether_it_decides_by_probes(tmp_path):
     code = tmp_path / "mine.py"
     code.write_text(
-        "from functools import partial\n"
-        "from autotts_jax.core.controller import Family, of_branches\n"
+        "from autotts_jax.core.controller import Family\n"
         "from autotts_jax.policies.parallel_probe import ParallelProbe\n"
         "from autotts_jax.policies.self_consistency import SelfConsistency\n"
-        "FULL = Family('full', (1, 2, 64), partial(of_branches, SelfConsistency), 'branches')\n"
-        "PROBING = Family('probing', (1, 2), partial(of_branches, ParallelProbe), 'branches')\n"
+        "FULL = Family.over_branches('full', SelfConsistency, (1, 2, 64))\n"
+        "PROBING = Family.over_branches('probing', ParallelProbe, (1, 2))\n"
         "class Program:\n"
         "    def __init__(self, config=None): pass\n"
         "    def solve(self, question):\n"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import functools
 import numbers
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +26,6 @@ from autotts_jax.errors import InputError
 from autotts_jax.replay.scale import Scale
 from autotts_jax.replay.signals import bad_name
 from autotts_jax.typing import Array, Scalar
-
-Made = TypeVar("Made", bound="Controller")
 
 Memory = Any
 """A pytree of arrays that a controller carries from look to look."""
@@ -126,6 +125,29 @@ class Family:
                 f"{self.name} makes its controllers by {self.make!r:.60}, which is not callable; give a "
                 "function"
             )
+
+    @classmethod
+    def over_branches(
+        cls,
+        name: str,
+        kind: Callable[..., Controller],
+        values: tuple[float, ...] = (4, 8, 16, 32, 64),
+        least: int = 1,
+        **fields: Any,
+    ) -> Family:
+        """Makes a family over the number of branches.
+
+        Args:
+            name: the name in results.
+            kind: the class of its members, whose first field is the number.
+            values: the numbers that a sweep plays.
+            least: the least number that a member can have.
+            **fields: the other fields, the same for all members.
+
+        Returns:
+            The family; it refuses values that are no whole numbers.
+        """
+        return cls(name, values, functools.partial(_of_branches, kind, least, fields), "branches")
 
     def member(self, value: float) -> Controller:
         """Makes the controller at a value.
@@ -443,12 +465,10 @@ def check_beta(value: float) -> float:
     return float(value) + 0.0  # 0 where it is -0
 
 
-def of_branches(kind: Callable[..., Made], value: float, least: int = 1, **fields: Any) -> Made:
-    """Makes the member of a family over the number of branches, which pickles as a lambda would not.
-
-    Raises:
-        InputError: see `check_branches`.
-    """
+def _of_branches(
+    kind: Callable[..., Controller], least: int, fields: dict[str, Any], value: float
+) -> Controller:
+    """A member of a family over the number of branches; pickles, as a lambda would not."""
     return kind(check_branches(value, least), **fields)
 
 

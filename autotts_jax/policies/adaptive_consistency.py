@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
-from autotts_jax.core.controller import Family, of_branches
+from autotts_jax.core.controller import Family
 from autotts_jax.core.view import View
 from autotts_jax.core.votes import confidence_table
 from autotts_jax.policies.one_by_one import OneByOne
@@ -39,5 +38,5 @@ class AdaptiveConsistency(OneByOne):
         return sure, jnp.maximum(jnp.maximum(needed, 2 - view.opened), 1)
 
 
-FAMILY = Family("asc", (1, 4, 8, 16, 32, 64), functools.partial(of_branches, AdaptiveConsistency), "branches")
+FAMILY = Family.over_branches("asc", AdaptiveConsistency, (1, 4, 8, 16, 32, 64))
 """The family over n, the number of branches."""

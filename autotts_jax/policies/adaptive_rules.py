@@ -7,14 +7,13 @@ that was released with it: thresholds are inclusive, and no rule stops after a s
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
 from autotts_jax.core import votes
-from autotts_jax.core.controller import Family, of_branches
+from autotts_jax.core.controller import Family
 from autotts_jax.core.view import View
 from autotts_jax.policies.dirichlet import probability_of_leader
 from autotts_jax.policies.one_by_one import OneByOne
@@ -107,13 +106,11 @@ def leading_counts(view: View) -> Int32[Array, " 5"]:
     return jnp.stack(counts)
 
 
-_VALUES = (4, 8, 16, 32, 64)
-
-DIRICHLET = Family("asc-dirichlet", _VALUES, functools.partial(of_branches, DirichletConsistency), "branches")
+DIRICHLET = Family.over_branches("asc-dirichlet", DirichletConsistency)
 """The family of the Dirichlet rule over n, the number of branches."""
 
-ENTROPY = Family("asc-entropy", _VALUES, functools.partial(of_branches, EntropyConsistency), "branches")
+ENTROPY = Family.over_branches("asc-entropy", EntropyConsistency)
 """The family of the entropy rule over n, the number of branches."""
 
-MAJORITY = Family("asc-majority", _VALUES, functools.partial(of_branches, MajorityConsistency), "branches")
+MAJORITY = Family.over_branches("asc-majority", MajorityConsistency)
 """The family of the majority rule over n, the number of branches."""

@@ -6,7 +6,6 @@ Each is an index of what one question has revealed; `autotts_jax.core.Allocator`
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from autotts_jax.checks import check_float
 from autotts_jax.core.batch import Allocator
 from autotts_jax.core.controller import check_fields, within
 from autotts_jax.core.view import View
+from autotts_jax.core.votes import confidence_table
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import read_bytes, write_atomically
 from autotts_jax.parsing import parse_json
@@ -187,15 +187,9 @@ def doubt(view: View) -> Float32[Array, ""]:
     It is one less ASC's confidence, in full precision where it is small.
     """
     vote = view.vote_finals()
-    return jnp.asarray(_doubts(view.width), jnp.float32)[vote.top1, vote.top2]
-
-
-@functools.lru_cache
-def _doubts(width: int) -> Float[np.ndarray, "W+1 W+1"]:
-    import scipy.special  # here, as few need it and each sealed process would import it
-
-    votes = np.arange(width + 1)
-    return scipy.special.betainc(votes[:, None] + 1, votes[None, :] + 1, 0.5)
+    # As probable as the other way round if the votes were swapped; even chances without any.
+    swapped = jnp.asarray(confidence_table(view.width), jnp.float32)[vote.top2, vote.top1]
+    return jnp.where(vote.top1 == 0, 0.5, swapped)
 
 
 def mean_tokens(view: View) -> Float32[Array, ""]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool
 
 from autotts_jax.core import votes
-from autotts_jax.core.controller import Family, of_branches, within
+from autotts_jax.core.controller import Family, within
 from autotts_jax.core.view import View
 from autotts_jax.policies.dirichlet import doubt_of_leader
 from autotts_jax.policies.one_by_one import OneByOne
@@ -46,7 +45,5 @@ class BestOfInfinity(OneByOne):
         return (vote.voters > 0) & (distinct * (1 - doubt) >= self.threshold * doubt), 1
 
 
-FAMILY = Family(
-    "best-of-infinity", (4, 8, 16, 32, 64), functools.partial(of_branches, BestOfInfinity), "branches"
-)
+FAMILY = Family.over_branches("best-of-infinity", BestOfInfinity)
 """The family over n, the number of branches."""

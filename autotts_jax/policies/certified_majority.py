@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int32
 
-from autotts_jax.core.controller import Controller, Family, of_branches, within
+from autotts_jax.core.controller import Controller, Family, within
 from autotts_jax.core.view import Action, View
 from autotts_jax.core.votes import Vote
 from autotts_jax.policies.one_by_one import read_next
@@ -100,7 +100,5 @@ def log_e_values(width: int) -> Float[np.ndarray, "W+1 W+1"]:
     return (won + lost + 1) * np.log(2) + scipy.special.betaln(won + 1, lost + 1) + np.log(above_half)
 
 
-FAMILY = Family(
-    "certified-majority", (4, 8, 16, 32, 64), functools.partial(of_branches, CertifiedMajority), "branches"
-)
+FAMILY = Family.over_branches("certified-majority", CertifiedMajority)
 """The family over n, the number of branches."""

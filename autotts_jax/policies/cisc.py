@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 
-from autotts_jax.core.controller import Family, of_branches, within
+from autotts_jax.core.controller import Family, within
 from autotts_jax.core.view import View
 from autotts_jax.core.votes import Vote
 from autotts_jax.policies.self_consistency import SelfConsistency
@@ -39,5 +38,5 @@ class CISC(SelfConsistency):
         return view.vote_finals(weights=jnp.exp((confidence - largest) / self.temperature))
 
 
-FAMILY = Family("cisc", (4, 8, 16, 32, 64), functools.partial(of_branches, CISC), "branches")
+FAMILY = Family.over_branches("cisc", CISC)
 """The family over n, the number of branches."""

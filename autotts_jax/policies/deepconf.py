@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float32, Int32
 
-from autotts_jax.core.controller import Controller, Family, first_of, of_branches, within
+from autotts_jax.core.controller import Controller, Family, first_of, within
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
 from autotts_jax.policies.self_consistency import SelfConsistency
@@ -107,10 +106,8 @@ def bar_of(score: Float32[Array, " W"], branches: Bool[Array, " W"], keep: float
     return jnp.nanpercentile(jnp.where(branches, score, jnp.nan), 100 - jnp.asarray(keep, jnp.float32))
 
 
-OFFLINE = Family(
-    "deepconf-offline", (4, 8, 16, 32, 64), functools.partial(of_branches, DeepConfOffline), "branches"
-)
+OFFLINE = Family.over_branches("deepconf-offline", DeepConfOffline)
 """The family of the offline variant over n, the number of branches, with η = 10."""
 
-FAMILY = Family("deepconf", (24, 32, 48, 64), functools.partial(of_branches, DeepConf), "branches")
+FAMILY = Family.over_branches("deepconf", DeepConf, (24, 32, 48, 64))
 """The family over n, the number of branches, with η = 10 and 16 first branches."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Int32
 
-from autotts_jax.core.controller import Controller, Family, first_of, of_branches, within
+from autotts_jax.core.controller import Controller, Family, first_of, within
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE
@@ -46,5 +45,5 @@ class Doubling(Controller):
         return view.vote_finals()
 
 
-FAMILY = Family("doubling-sc", (4, 8, 16, 32, 64), functools.partial(of_branches, Doubling), "branches")
+FAMILY = Family.over_branches("doubling-sc", Doubling)
 """The family over n, the number of branches."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
-from autotts_jax.core.controller import Controller, Family, first_of, of_branches, within
+from autotts_jax.core.controller import Controller, Family, first_of, within
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
 from autotts_jax.typing import Array
@@ -57,5 +56,5 @@ def _since(before: Int32[Array, ""], view: View) -> Bool[Array, " W"]:
     return view.active & (jnp.arange(view.width) >= before)
 
 
-FAMILY = Family("esc", (16, 32, 64), functools.partial(of_branches, EarlyStopping, least=WINDOW), "branches")
+FAMILY = Family.over_branches("esc", EarlyStopping, (16, 32, 64), least=WINDOW)
 """The family over n, the number of branches."""

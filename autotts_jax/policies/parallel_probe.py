@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Int32
 
-from autotts_jax.core.controller import Controller, Family, first_of, of_branches, within
+from autotts_jax.core.controller import Controller, Family, first_of, within
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE
@@ -86,7 +85,5 @@ class ParallelProbe(Controller):
         return view.vote(view.active)
 
 
-FAMILY = Family(
-    "parallel-probe", (1, 4, 8, 16, 32, 64), functools.partial(of_branches, ParallelProbe), "branches"
-)
+FAMILY = Family.over_branches("parallel-probe", ParallelProbe, (1, 4, 8, 16, 32, 64))
 """The family over n, the number of branches."""

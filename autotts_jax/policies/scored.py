@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 
-from autotts_jax.core.controller import Family, of_branches
+from autotts_jax.core.controller import Family
 from autotts_jax.core.view import View
 from autotts_jax.core.votes import Vote
 from autotts_jax.policies.self_consistency import SelfConsistency
@@ -50,10 +49,8 @@ class BestOfN(SelfConsistency):
         return view.vote_finals(score >= jnp.max(jnp.where(answers, score, -jnp.inf)))
 
 
-_VALUES = (4, 8, 16, 32, 64)
-
-WEIGHTED = Family("weighted-majority", _VALUES, functools.partial(of_branches, WeightedMajority), "branches")
+WEIGHTED = Family.over_branches("weighted-majority", WeightedMajority)
 """The family of the weighted majority over n, the number of branches."""
 
-BEST_OF_N = Family("best-of-n", _VALUES, functools.partial(of_branches, BestOfN), "branches")
+BEST_OF_N = Family.over_branches("best-of-n", BestOfN)
 """The family of best-of-n over n, the number of branches."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 
-from autotts_jax.core.controller import Controller, Family, of_branches, within
+from autotts_jax.core.controller import Controller, Family, within
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
 
@@ -34,5 +33,5 @@ class SelfConsistency(Controller):
         return view.vote_finals()
 
 
-FAMILY = Family("sc", (1, 4, 8, 16, 32, 64), functools.partial(of_branches, SelfConsistency), "branches")
+FAMILY = Family.over_branches("sc", SelfConsistency, (1, 4, 8, 16, 32, 64))
 """The family over n, the number of branches."""

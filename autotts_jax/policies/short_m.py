@@ -6,12 +6,11 @@ With m = 1 it is first-finish search (arXiv 2505.18149).
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 
-from autotts_jax.core.controller import Controller, Family, first_of, of_branches, within
+from autotts_jax.core.controller import Controller, Family, check_branches, first_of, within
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
 
@@ -53,13 +52,11 @@ class ShortM(Controller):
 
 
 def _short_m(branches: float) -> ShortM:
-    return of_branches(ShortM, branches, quorum=max(1, round(branches / 4)))
+    return ShortM(check_branches(branches), quorum=max(1, round(branches / 4)))
 
 
 FAMILY = Family("short-m", (4, 8, 16, 32, 64), _short_m, "branches")
 """The family over k, the number of branches; m is a quarter of it."""
 
-FIRST_FINISH = Family(
-    "first-finish", (1, 4, 8, 16, 32, 64), functools.partial(of_branches, ShortM, quorum=1), "branches"
-)
+FIRST_FINISH = Family.over_branches("first-finish", ShortM, (1, 4, 8, 16, 32, 64), quorum=1)
 """The family of first-finish search over k, the number of branches."""

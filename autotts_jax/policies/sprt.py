@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
-from autotts_jax.core.controller import Family, of_branches
+from autotts_jax.core.controller import Family
 from autotts_jax.core.view import View
 from autotts_jax.policies.one_by_one import OneByOne
 from autotts_jax.typing import Array
@@ -48,5 +47,5 @@ class SPRTConsensus(OneByOne):
         return (ratio >= upper) | (ratio <= lower), needed
 
 
-FAMILY = Family("sprt", (4, 8, 16, 32, 64), functools.partial(of_branches, SPRTConsensus), "branches")
+FAMILY = Family.over_branches("sprt", SPRTConsensus)
 """The family over n, the number of branches."""
