@@ -62,12 +62,8 @@ def password_of(address: str) -> list[str]:
     return []
 
 
-def keys_in_use(command: Sequence[str]) -> list[str]:
-    """Lists the keys and passwords that are known: of a command's options and addresses, and the environment.
-
-    Returns:
-        The keys, the longest first.
-    """
+def keys_in_use(command: Sequence[str]) -> set[str]:
+    """Lists the known keys and passwords: of a command's options and addresses, and of the environment."""
     given = [os.environ.get(name, "") for name in VARIABLES]
     given += password_of(os.environ.get(ADDRESS, ""))
     for word, following in itertools.pairwise([*command, ""]):
@@ -75,7 +71,7 @@ def keys_in_use(command: Sequence[str]) -> list[str]:
         given += password_of(value if name.startswith("--") else word)
         if name in _OPTIONS:
             given.append(value if equals else following)
-    return sorted({key.strip() for key in given}, key=len, reverse=True)
+    return {key.strip() for key in given}
 
 
 def all_hidden(text: str, keys: Iterable[str]) -> str:

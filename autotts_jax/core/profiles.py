@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from jaxtyping import Float
@@ -98,6 +98,9 @@ class Price:
     written: Number
 
 
+Profile = TypeVar("Profile", Hardware, ModelSize)
+
+
 @functools.cache
 def _profiles() -> dict[str, dict[str, dict[str, Any]]]:
     return parse_toml(resources.files(__package__).joinpath("profiles.toml").read_bytes())
@@ -106,14 +109,13 @@ def _profiles() -> dict[str, dict[str, dict[str, Any]]]:
 def hardware_named(name: str | Hardware) -> Hardware:
     """Finds the profile of a machine.
 
-    Returns:
-        The profile.
+    Args:
+        name: its name in ``profiles.toml``, or a profile itself.
 
     Raises:
         InputError: there is none of this name, or it has a rate that is out of range.
     """
-    found = name if isinstance(name, Hardware) else Hardware(**_facts("hardware", name))
-    return _in_range("hardware", found, zero=("step_seconds",))
+    return _profile("hardware", Hardware, name)
 
 
 def model_named(name: str | ModelSize) -> ModelSize:
@@ -122,27 +124,23 @@ def model_named(name: str | ModelSize) -> ModelSize:
     Args:
         name: its name in ``profiles.toml``, or a size itself.
 
-    Returns:
-        The size.
-
     Raises:
         InputError: there is none of this name, or it has a size that is out of range.
     """
-    found = name if isinstance(name, ModelSize) else ModelSize(**_facts("model", name))
-    return _in_range("model", found)
+    return _profile("model", ModelSize, name)
 
 
-def _facts(kind: str, name: str) -> dict[str, Any]:
-    known = _profiles()[kind]
-    if name not in tuple(known):
-        raise InputError(f"the {kind} {name!r} has no profile; {nearest(name, known)}")
-    return {field: value for field, value in known[name].items() if field != "source"}
-
-
-def _in_range(kind: str, profile: Any, zero: tuple[str, ...] = ()) -> Any:
-    for field in dataclasses.fields(profile):
-        least = 0 if field.name in zero else LEAST
-        check_float(f"{kind}.{field.name}", getattr(profile, field.name), least, most=MOST)
+def _profile(what: str, kind: type[Profile], given: str | Profile) -> Profile:
+    if isinstance(given, kind):
+        profile = given
+    else:
+        known = _profiles()[what]
+        if given not in tuple(known):
+            raise InputError(f"the {what} {given!r} has no profile; {nearest(given, known)}")
+        profile = kind(**{name: value for name, value in known[given].items() if name != "source"})
+    for field in dataclasses.fields(kind):
+        least = 0 if field.name == "step_seconds" else LEAST
+        check_float(f"{what}.{field.name}", getattr(profile, field.name), least, most=MOST)
     return profile
 
 

@@ -42,8 +42,3 @@ class Channel:
                 sys.exit(0)
             self._frames.feed(data)
         return self._frames.take()
-
-    def ask(self, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> Message:
-        """Sends a message and waits for the answer."""
-        self.send(says, arrays)
-        return self.receive()

@@ -96,21 +96,23 @@ _NETWORK = (1 << 0) | (1 << 1)  # binding and connecting TCP sockets, since vers
 _SCOPES = (1 << 0) | (1 << 1)  # abstract sockets and signals, since version 6
 
 
-def _call(number: int, *arguments: object) -> int:
-    assert _LIBC is not None
-    result = _LIBC.syscall(ctypes.c_long(number), *arguments)
+def _succeeded(result: int) -> int:
+    """What a function of the C library has returned, if it did not fail."""
     if result < 0:
         code = ctypes.get_errno()
         raise ConfinementError(code, os.strerror(code))
-    return int(result)
+    return result
+
+
+def _call(number: int, *arguments: object) -> int:
+    assert _LIBC is not None
+    return _succeeded(_LIBC.syscall(ctypes.c_long(number), *arguments))
 
 
 def _prctl(option: int, value: int) -> None:
     assert _LIBC is not None
     none = ctypes.c_ulong(0)
-    if _LIBC.prctl(ctypes.c_int(option), ctypes.c_ulong(value), none, none, none) != 0:
-        code = ctypes.get_errno()
-        raise ConfinementError(code, os.strerror(code))
+    _succeeded(_LIBC.prctl(ctypes.c_int(option), ctypes.c_ulong(value), none, none, none))
 
 
 def _restrict_files(readable: Iterable[str], listable: Iterable[str]) -> None:
@@ -146,9 +148,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 def _drop_capabilities() -> None:
     assert _LIBC is not None
     header, none = struct.pack("Ii", 0x20080522, 0), bytes(24)
-    if _LIBC.capset(header, none) != 0:
-        code = ctypes.get_errno()
-        raise ConfinementError(code, os.strerror(code))
+    _succeeded(_LIBC.capset(header, none))
 
 
 # --- system calls ---------------------------------------------------------------------------------------

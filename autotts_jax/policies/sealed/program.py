@@ -133,7 +133,7 @@ class ProgramPlayer(Player):
                 before = number * len(episodes)
                 report = None if on_progress is None else _after(before, on_progress)
                 played = run.play(children, episodes, report)
-                self._check_alone(dataset, played, again, sample, len(dataset))
+                self._check_alone(dataset, played, again, sample)
                 parts.append(played)
             level = children[0].level
         columns = {
@@ -182,11 +182,10 @@ class ProgramPlayer(Player):
         played: Mapping[str, np.ndarray],
         again: Mapping[str, np.ndarray],
         sample: Sequence[_Episode],
-        questions: int,
     ) -> None:
         """Checks that episodes are the same when their program has played no others of their questions."""
         for episode in sample:
-            at = episode.row * questions + episode.question
+            at = episode.row * len(dataset) + episode.question
             differ = [name for name in _COLUMNS if played[name][at] != again[name][episode.number]]
             if differ:
                 where = place(dataset, episode.question, episode.row)
@@ -343,12 +342,19 @@ class Scheduler:
             self.child.send({"text": text})
         self.texts.clear()
 
-    def failed(self, says: Mapping[str, Any]) -> InputError:
-        """Makes an error of what the child says went wrong."""
-        number = says.get("slot")
-        if not isinstance(number, int) or not 0 <= number < len(self._seats):
-            return self.child.broke_protocol("a message that nobody asked for")
-        return InputError(f"{self._seats[number].says()}:\n{printable(says['failed'])}")
+    def look_after(self) -> None:
+        """Notices a child that has failed or ended, or that takes too long.
+
+        Raises:
+            InputError: its program raised.
+            SandboxError: it broke the protocol or a limit, or has ended.
+        """
+        if self.child.complete():
+            says = self.child.take().says
+            number = says.get("slot")
+            if "failed" not in says or not isinstance(number, int) or not 0 <= number < len(self._seats):
+                raise self.child.broke_protocol("a message that nobody asked for")
+            raise InputError(f"{self._seats[number].says()}:\n{printable(says['failed'])}")
 
 
 def serve(schedulers: Sequence[Scheduler]) -> None:
@@ -378,7 +384,7 @@ def serve(schedulers: Sequence[Scheduler]) -> None:
                 if scheduler.empty:
                     playing.remove(scheduler)
             if look or messages in ready:
-                _look_after(scheduler)
+                scheduler.look_after()
         if look:
             due = time.monotonic() + LOOK_AFTER
 
@@ -413,16 +419,6 @@ class Waits:
         self._left -= 1
         ready, _, _ = select.select(descriptors, [], [], LOOK_AFTER)
         return ready
-
-
-def _look_after(scheduler: Scheduler) -> None:
-    """Notices a child that has failed or ended, or that takes too long."""
-    child = scheduler.child
-    if child.complete():
-        says = child.take().says
-        if "failed" not in says:
-            raise child.broke_protocol("a message that nobody asked for")
-        raise scheduler.failed(says)
 
 
 class _Replayed(EpisodeSlot):
