@@ -553,13 +553,13 @@ def test_every_budget_is_spent_as_by_a_loop_over_intervals(interval):
                 left -= next_one
         assert pool.depth.tolist() == depth + [0] * (WIDTH - opened)
         assert int(pool.tokens) == budget - left
-        allowed = pool.admissible
+        shown = view(pool, detached=True)
+        allowed = shown.admissible
         going = [price(branch, reached) <= left for branch, reached in enumerate(depth)]
         assert allowed.advance.tolist() == going + [False] * (WIDTH - opened)
         assert bool(allowed.branch) == (interval <= left)
         assert int(apply_action(pool, Action(open=WIDTH)).opened) == opened + (interval <= left)
-        spent = view(pool, detached=True).budget_spent
-        assert bool(spent) == (interval > left and not any(going))
+        assert bool(shown.budget_spent) == (interval > left and not any(going))
 
 
 @given(st.integers(0, 2**32 - 1), orders, st.lists(FUSED, min_size=10, max_size=30))

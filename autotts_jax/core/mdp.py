@@ -207,13 +207,13 @@ def tokens(episode: Episode, state: State) -> Int32[Array, ""]:
     return jnp.sum(branch_tokens(episode, state), dtype=jnp.int32)
 
 
-def bits_between(words: int, first: Scalar, last: Scalar) -> UInt32[Array, " words"]:
-    """Makes the bit set of the branches ``first <= i < last``.
+def bits_between(words: int, first: Int[Array, "..."], last: Int[Array, "..."]) -> UInt32[Array, "... words"]:
+    """Makes the bit set of ``first <= i < last``, or one for each row.
 
     Args:
         words: words of the set (static).
-        first: the first branch.
-        last: the branch after the last one.
+        first: the first one; rows have a last axis of length 1.
+        last: the one after the last, likewise.
     """
     offset = WORD * jnp.arange(words)
     return _low_bits(last - offset) & ~_low_bits(first - offset)
@@ -523,17 +523,10 @@ def _reveal_depths(state: State, after: Int32[Array, " W"], upto: Int32[Array, "
         state,
         shown=None if state.shown is None else jnp.where(fresh, upto, state.shown),
         probed=None if state.probed is None else state.probed + jnp.where(fresh, upto - after, 0),
-        revealed=None if state.revealed is None else state.revealed | _depth_bits(state, after, upto),
+        revealed=None
+        if state.revealed is None
+        else state.revealed | bits_between(state.revealed.shape[1], after[:, None], upto[:, None]),
     )
-
-
-def _depth_bits(
-    state: State, after: Int32[Array, " W"], upto: Int32[Array, " W"]
-) -> UInt32[Array, "W words"]:
-    """The bit set of depths ``after < k <= upto`` of each branch."""
-    assert state.revealed is not None
-    offset = WORD * jnp.arange(state.revealed.shape[1])
-    return _low_bits(upto[:, None] - offset) & ~_low_bits(after[:, None] - offset)
 
 
 def _low_bits(count: Int32[Array, "..."]) -> UInt32[Array, "..."]:

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Int, Int32, UInt32
 
 from autotts_jax.core import mdp, votes
-from autotts_jax.core.mdp import Admissible
 from autotts_jax.core.view import UNREVEALED, Action, Lookups, NotKeptError, View, is_left_out
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -279,11 +278,6 @@ class ReplayPool:
         return self._episode.interval
 
     @property
-    def budget(self) -> Scalar | None:
-        """B, the token budget; None without one."""
-        return self._budget
-
-    @property
     def opened(self) -> Int32[Array, ""]:
         """m, the number of opened branches."""
         return self._state.opened
@@ -307,11 +301,6 @@ class ReplayPool:
     def live(self) -> Bool[Array, " W"]:
         """Branches that are active and not finished."""
         return self.active & ~self.finished
-
-    @property
-    def admissible(self) -> Admissible:
-        """The admissible atomic actions."""
-        return mdp.admissible(self._episode, self._state, self._budget)
 
     @property
     def revealed_depth(self) -> Int32[Array, " W"]:

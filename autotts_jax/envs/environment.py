@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from autotts_jax.checks import check_bool, check_choice, check_float, check_int, nearest
 from autotts_jax.core import keys
-from autotts_jax.core.costs import CostModel, EpisodeCost, critical_tokens, spent_in
+from autotts_jax.core.costs import EpisodeCost, critical_tokens, spent_in
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.lanes import choose
 from autotts_jax.core.pool import ReplayPool
@@ -152,7 +152,11 @@ class Functional(abc.ABC):
         env = cls(**of_class)
         matrix, recorded, models = _load(env.default_data if data is None else data, encoding, part)
         if "cost" in of_params:
-            of_params["cost"] = _cost_over(of_params["cost"], models)
+            if models is None:
+                raise InputError(
+                    "data is a matrix, which does not say of which models it is; give a dataset for a cost"
+                )
+            of_params["cost"] = cost_of_models(of_params["cost"], models)
         return env, env.make_params(matrix, **of_params), recorded
 
     @property
@@ -801,15 +805,6 @@ def _load(
         data = select_part(data, part)
     branches = np.array([cell.num_branches for cell in data.cells])
     return data.matrix, branches[data.matrix.cell], [cell.model for cell in data.cells]
-
-
-def _cost_over(cost: str | CostModel, models: list[str] | None) -> EpisodeCost | None:
-    """What an episode costs, of data that says of which models it is."""
-    if models is None:
-        raise InputError(
-            "data is a matrix, which does not say of which models it is; give a dataset for a cost"
-        )
-    return cost_of_models(cost, models)
 
 
 def _cost(
