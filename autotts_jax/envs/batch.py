@@ -237,7 +237,12 @@ class WidthDepthBatch(Functional):
         )
         accuracy = _accuracy(after, params)
         ended = ~jnp.any(wanted) | jnp.any(wanted != paid) | jnp.all(after.reads == width)
-        info = self.first_info(after, params) | {"invalid_action": jnp.any(invalid), "accuracy": accuracy}
+        info = {
+            "invalid_action": jnp.any(invalid),
+            "tokens": after.spent,
+            "accuracy": accuracy,
+            "action_mask": after.reads < width,
+        }
         return self.get_obs(after, params), after, accuracy - _accuracy(state, params), ended, info
 
     def get_obs(self, state: BatchState, params: BatchParams) -> Observation:
@@ -252,18 +257,13 @@ class WidthDepthBatch(Functional):
         return {"questions": state.shown, "left": left.astype(jnp.float32)[None], "action_mask": mask}
 
     def first_info(self, state: BatchState, params: BatchParams) -> dict[str, Any]:  # noqa: ARG002
-        """Gives the ``info`` of a state that was not stepped to.
+        """Gives the entries of an episode's first ``info`` that are not all 0 or False.
 
         Args:
             state: the state.
             params: the parameters.
         """
-        return {
-            "invalid_action": jnp.bool_(False),
-            "tokens": state.spent,
-            "accuracy": jnp.float32(0),
-            "action_mask": state.reads < self.max_branches,
-        }
+        return {"action_mask": state.reads < self.max_branches}
 
     def is_truncated(self, state: BatchState, params: BatchParams) -> Bool[Array, ""]:  # noqa: ARG002
         """Returns False: a budget ends every episode.

@@ -239,7 +239,7 @@ class Functional(abc.ABC):
 
     @abc.abstractmethod
     def first_info(self, state: Any, params: Any) -> dict[str, Any]:
-        """Gives the ``info`` of the first state of an episode."""
+        """Gives the entries of an episode's first ``info`` that are not all 0 or False."""
 
     def is_terminated(self, state: Any, params: Any) -> Bool[Array, ""]:  # noqa: ARG002
         """Returns False: a step tells whether it has terminated the episode."""
@@ -660,23 +660,16 @@ class Environment(Functional):
         )
 
     def first_info(self, state: EnvState, params: EnvParams) -> dict[str, Any]:
-        """Gives the ``info`` of the first state of an episode.
+        """Gives the entries of an episode's first ``info`` that are not all 0 or False.
 
         Args:
             state: the state.
             params: the parameters.
         """
-        nothing = jnp.int32(0)
         return {
-            "invalid_action": jnp.bool_(False),
-            "tokens": nothing,
-            "intervals": nothing,
-            "probes": nothing,
-            "cost": jnp.float32(0),
             "interval": state.pool.hidden.interval,
             "question": state.question,
             "answer": state.answer,
-            "correct": jnp.bool_(False),
             "action_mask": self.action_mask(state.pool.unopened(params.matrix).view()),
         }
 

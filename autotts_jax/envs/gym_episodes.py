@@ -71,7 +71,7 @@ def _begin(
     key: PRNGKeyArray,
     chosen: ResetOptions = ResetOptions(),  # noqa: B008
 ) -> tuple[Slot, Step]:
-    """Starts an episode; an entry of ``info`` that only the environment's own `step_env` has is 0."""
+    """Starts an episode; an entry of ``info`` that `first_info` leaves out is 0."""
     env = shown.env
     key, draw = jax.random.split(key)
     asked = {name: getattr(chosen, name) for name in env.reset_options}
