@@ -192,7 +192,7 @@ def test_watched_episodes_are_the_same_and_need_no_other_compilation():
     chex.assert_trees_all_equal(figures(results), {k: v[few] for k, v in figures(played).items()})
     # They show what the stepping driver shows after each round, and stand still when they have ended.
     for e, (question, row, setting) in enumerate(zip(*chosen, strict=True)):
-        executor = ReplayExecutor.begin(matrix, question, ORDERS.of(question, row), str)
+        executor = ReplayExecutor(stepping.begin_pool(matrix, question, ORDERS.of(question, row)), str)
         told = {}
         stepping.play(
             controllers[setting],
@@ -247,7 +247,7 @@ def test_a_stepped_episode_has_the_results_of_a_rollout():
     matrix, controller = random_matrix(4), ParallelProbe(4, stability=9, prune_patience=2, warm_up=1)
     played, pruned = rollout([controller], matrix, ORDERS, grid(1)), False
     for e, (question, row, _) in enumerate(zip(*grid(1), strict=True)):
-        executor = ReplayExecutor.begin(matrix, question, ORDERS.of(question, row), str)
+        executor = ReplayExecutor(stepping.begin_pool(matrix, question, ORDERS.of(question, row)), str)
         ended = stepping.play(controller, executor)
         expected = {name: int(getattr(played, name)[e]) for name in COLUMNS}
         assert stepping.results_of(ended, executor.view()) == expected

@@ -175,9 +175,8 @@ def test_single_episodes_and_other_constants_play_the_same(looks):
     decisions, episodes = [], []
     for question in range(3):
         for play in (sealed.play_episode, lambda *given: stepping.play(controller, *given)):
-            executor = ReplayExecutor.begin(
-                jax.device_put(data.matrix), question, orders.of(question, 0), str
-            )
+            pool = stepping.begin_pool(jax.device_put(data.matrix), question, orders.of(question, 0))
+            executor = ReplayExecutor(pool, str)
             decisions.append([])
             episodes.append(play(executor, decisions[-1].append))
     assert decisions[::2] == decisions[1::2]

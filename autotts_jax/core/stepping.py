@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Int, Int32
+from jaxtyping import Bool, Int32
 
 from autotts_jax.core import mdp
 from autotts_jax.core.controller import (
@@ -31,7 +31,7 @@ from autotts_jax.core.rollout import Pause, end_of_round, kind_of
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import pack_bits
 from autotts_jax.errors import InputError
-from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.signals import check_signals
 from autotts_jax.typing import Array, Scalar
 
@@ -92,7 +92,7 @@ class ReplayExecutor(Executor):
     """Carries out actions on a `ReplayPool`.
 
     Args:
-        pool: the pool, in which nothing is opened.
+        pool: the pool, in which nothing is opened, as `begin_pool` makes it.
         spell: gives the text of an answer id, None for no answer.
 
     Attributes:
@@ -105,28 +105,6 @@ class ReplayExecutor(Executor):
         self.pool = pool
         self._spell = spell
         self._settled = pool.state
-
-    @staticmethod
-    def begin(
-        matrix: ProbeMatrix,
-        question: int,
-        order: Int[Array, " W"],
-        spell: Callable[[int], str | None],
-        *,
-        budget: int | None = None,
-        equivalence: bool = True,
-    ) -> ReplayExecutor:
-        """Begins an episode of a matrix; compiled once for each shape.
-
-        Args:
-            matrix: the probe matrix.
-            question: index of the question.
-            order: its branches in opening order; W may be less than their number.
-            spell: gives the text of an answer id, None for no answer.
-            budget: token budget; None for no limit.
-            equivalence: as for `ReplayPool.begin`.
-        """
-        return ReplayExecutor(begin_pool(matrix, question, order, budget, equivalence=equivalence), spell)
 
     def view(self, rounds: int = 0) -> View:
         """Shows the episode."""

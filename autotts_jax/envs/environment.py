@@ -26,6 +26,7 @@ from autotts_jax.core.costs import EpisodeCost, critical_tokens, spent_in
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.lanes import choose
 from autotts_jax.core.pool import ReplayPool
+from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import MOST_BRANCHES, Vote
 from autotts_jax.envs import observations
@@ -385,8 +386,7 @@ class Environment(Functional):
             raise InputError(
                 f"kappa_probe is counted in intervals; leave it out where the cost is {cost.kind}"
             )
-        if budget is not None:
-            check_int("the token budget", budget, 0, np.iinfo(np.int32).max)
+        budget = check_budget(budget)
         if max_steps is not None:
             check_int("max_steps", max_steps, 1, np.iinfo(np.int32).max)
         mode, width = reward_mode(reward), self.max_branches

@@ -19,7 +19,7 @@ from autotts_jax.checks import check_bool, check_choice, check_int
 from autotts_jax.collect.loading import loaded
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.rollout import check_budget
-from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
+from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor, begin_pool
 from autotts_jax.core.view import UNREVEALED, StopReason
 from autotts_jax.core.votes import confidence_table
 from autotts_jax.envs.rendering import (
@@ -323,7 +323,7 @@ def trace(
     order = orders.of(row, 0)
     asked = data.questions[row]
     matrix = jax.device_put(keep_signals(data.matrix, playing.signals, playing.name))
-    executor = ReplayExecutor.begin(matrix, row, order, asked.answer, budget=budget)
+    executor = ReplayExecutor(begin_pool(matrix, row, order, budget), asked.answer)
     finals = playing.votes_with_finals(executor.view())
     steps, ended = follow(playing.play_episode, executor, finals, playing.signals)
     opened = int(executor.view().opened)

@@ -16,7 +16,7 @@ from autotts_jax.checks import check_int
 from autotts_jax.core import stepping
 from autotts_jax.core.controller import UNTRACEABLE, Controller, Family, check_fields
 from autotts_jax.core.rollout import COLUMNS, Episodes, rollout
-from autotts_jax.core.stepping import Decision, ReplayExecutor
+from autotts_jax.core.stepping import Decision, ReplayExecutor, begin_pool
 from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.generator import SYNTHETIC_MODELS, synthetic
@@ -257,7 +257,8 @@ class _Trial:
         spell = self.spell[episode]
         spelled = spell if ids is None else lambda key: spell(int(ids[key]))
         # As in live episodes, where final answers are not known at the start.
-        executor = ReplayExecutor.begin(matrix, episode, self.orders[episode], spelled, equivalence=False)
+        pool = begin_pool(matrix, episode, self.orders[episode], equivalence=False)
+        executor = ReplayExecutor(pool, spelled)
         decisions: list[Decision] = []
         ended = stepping.play(self.controller(episode), executor, decisions.append)
         return decisions, stepping.results_of(ended, executor.view())

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from autotts_jax.core.stepping import ReplayExecutor
+from autotts_jax.core.stepping import ReplayExecutor, begin_pool
 from autotts_jax.discovery.judging import tuning
 from autotts_jax.discovery.judging.judge import Judge, Outcome, price
 from autotts_jax.discovery.judging.promotion import falls, gain_over
@@ -362,7 +362,7 @@ def _trace(
         return None if answer == NONE else labels.setdefault(answer, f"a{len(labels)}")
 
     matrix = jax.device_put(course.data.matrix)
-    executor = ReplayExecutor.begin(matrix, episode.question, order, label)
+    executor = ReplayExecutor(begin_pool(matrix, episode.question, order), label)
     steps, ended = follow(player.settings()[episode.setting].play_episode, executor)
     spent = int(play.tokens[episode.setting, episode.row, episode.question])
     yield ""
