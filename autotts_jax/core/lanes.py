@@ -260,13 +260,7 @@ def unpack(packed: dict[str, Any], like: Any) -> Any:
 
 
 def choose(condition: Bool[Array, " *L"], ours: Chosen, others: Chosen) -> Chosen:
-    """Picks between two pytrees of arrays with the same structure.
-
-    Args:
-        condition: whether to pick the first, for each entry of the leading axes.
-        ours: the first.
-        others: the second.
-    """
+    """Picks between two pytrees of the same structure, for each entry of their leading axes."""
 
     def pick(one: Array, other: Array) -> Array:
         axes = (1,) * (np.ndim(other) - condition.ndim)

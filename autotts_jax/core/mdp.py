@@ -198,12 +198,7 @@ def branch_tokens(episode: Episode, state: State) -> Int32[Array, " W"]:
 
 @checked
 def tokens(episode: Episode, state: State) -> Int32[Array, ""]:
-    """Counts the tokens charged so far.
-
-    Args:
-        episode: what is fixed in the episode.
-        state: the state.
-    """
+    """Counts the tokens charged so far."""
     return jnp.sum(branch_tokens(episode, state), dtype=jnp.int32)
 
 
@@ -220,13 +215,7 @@ def bits_between(words: int, first: Int[Array, "..."], last: Int[Array, "..."]) 
 
 
 def bit(words: int, branch: Scalar, holds: Bool[Array, ""]) -> UInt32[Array, " words"]:
-    """Makes the bit set of one branch, or of none.
-
-    Args:
-        words: words of the set (static).
-        branch: the branch.
-        holds: whether it is in the set.
-    """
+    """Makes the bit set, of so many words (static), of one branch, or of none."""
     one = jnp.uint32(1) << jnp.asarray(branch % WORD, jnp.uint32)
     return jnp.where(holds & (jnp.arange(words) == branch // WORD), one, jnp.uint32(0))
 
@@ -276,21 +265,13 @@ def _sequential_tokens_of_many(
 
 @checked
 def probes(state: State) -> Int32[Array, ""]:
-    """Counts the revealed probes, #Ω.
-
-    Args:
-        state: the state.
-    """
+    """Counts the revealed probes, #Ω."""
     return jnp.sum(probed_depths(state), dtype=jnp.int32)
 
 
 @checked
 def intervals(state: State) -> Int32[Array, ""]:
-    """Counts the intervals read, Σ l_i.
-
-    Args:
-        state: the state.
-    """
+    """Counts the intervals read, Σ l_i."""
     return jnp.sum(state.depth, dtype=jnp.int32)
 
 
@@ -379,12 +360,7 @@ def advance(
 
     Under a budget the branches are served in opening order, each until its next interval would exceed it.
 
-    Args:
-        episode: what is fixed in the episode.
-        state: the state.
-        count: intervals to read of each branch.
-        budget: token budget B; None for no limit.
-        probe: also reveal every depth that is passed, as CONTINUE then PROBE at each would (static).
+    With ``probe`` (static) every depth that is passed is revealed, as CONTINUE then PROBE at each would.
     """
     chex.assert_equal_shape([count, state.depth])
     left = jnp.where(state.active, episode.length + 1 - state.depth, 0)

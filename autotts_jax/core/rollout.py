@@ -693,15 +693,7 @@ def results_of(
     compile_seconds: float,
     run_seconds: float,
 ) -> Results:
-    """Makes results of rows with `COLUMNS`.
-
-    Args:
-        rows: a row for each episode.
-        matrix: the probe matrix.
-        episodes: the episodes.
-        compile_seconds: see `Results`.
-        run_seconds: see `Results`.
-    """
+    """Makes results of rows with `COLUMNS`, one for each episode."""
     answer = rows[:, 0]
     correct = is_correct(answer, np.asarray(matrix.gold)[np.asarray(episodes.question)])
     columns = dict(zip(COLUMNS, rows.T, strict=True))

@@ -304,10 +304,6 @@ def _branch_numbers(
 def branch_signals(view: View, names: Sequence[str]) -> Float[Array, "W S"]:
     """Looks up what each branch shows besides its latest revealed answer.
 
-    Args:
-        view: what the episode has revealed.
-        names: the signals (static).
-
     Returns:
         The values; 0 where nothing is revealed, as networks cannot read NaN. The streak is 0 there, and
         above it elsewhere.

@@ -210,15 +210,10 @@ def branches_of_cells(matrix: ProbeMatrix) -> np.ndarray:
 
 
 def draw_orders(matrix: ProbeMatrix, branches: Int[np.ndarray, " C"], seed: int) -> BranchOrders:
-    """Draws the branch orders that episodes draw from.
-
-    Args:
-        matrix: the probe matrix.
-        branches: recorded branches of each cell, see `branches_of_cells`.
-        seed: the seed, in 0 … 2³² - 1.
+    """Draws the branch orders that episodes draw from, of the `branches_of_cells`.
 
     Raises:
-        InputError: the seed is something else.
+        InputError: the seed is not in 0 … 2³² - 1.
     """
     key = jax.random.key(check_int("seed", seed, 0, 2**32 - 1))
     drawn = _draw_orders(key, jnp.asarray(branches), matrix.num_branches)

@@ -57,23 +57,15 @@ def majority_target(matrix: ProbeMatrix, question: Scalar, played: Int[Array, " 
     Returns:
         The answer id; ``NONE`` without votes.
     """
-    at = (
-        question * matrix.num_branches * matrix.max_depth + jnp.arange(matrix.num_branches) * matrix.max_depth
-    )
-    lengths = matrix.lengths[question]
-    finals = jnp.asarray(matrix.answers).reshape(-1)[at + lengths].astype(jnp.int32)
+    answers, lengths = jnp.asarray(matrix.answers)[question], jnp.asarray(matrix.lengths)[question]
+    finals = jnp.take_along_axis(answers, lengths[:, None], axis=1)[:, 0].astype(jnp.int32)
     voters = jnp.asarray(lengths > 0).at[played].set(False)
     return votes.vote(finals, voters).winner(finals)
 
 
 @jax.jit(static_argnums=2)
 def majority_targets(matrix: ProbeMatrix, orders: BranchOrders, width: int) -> Int16[Array, "Q R"]:
-    """Finds the `majority_target` of every question and row of its orders.
-
-    Args:
-        matrix: the probe matrix.
-        orders: branch orders.
-        width: W, branches that an episode can open (static).
+    """Finds the `majority_target` of every question and row of its orders, of which W branches are played.
 
     Returns:
         The answer ids; ``NONE`` without votes.

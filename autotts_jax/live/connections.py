@@ -95,12 +95,7 @@ class Connections:
             connection.loop.call_later(_SWEEP_SECONDS, self._sweep, connection.loop)
 
     def received(self, connection: Connection, count: int) -> None:
-        """Notes that a part of a request has come.
-
-        Args:
-            connection: where it has come.
-            count: its bytes.
-        """
+        """Notes that so many bytes of a request have come."""
         if connection in self._waiting:
             self._received[connection] = self._received.get(connection, 0) + count
             if sum(self._received.values()) > MAX_UNFINISHED:

@@ -66,11 +66,7 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Appends bytes of the stream.
-
-        Args:
-            data: the bytes.
-        """
+        """Appends bytes of the stream."""
         self._buffer += data
 
     def wanted(self, most_header: int = MAX_HEADER, most: int = MAX_BYTES) -> int:

@@ -179,13 +179,7 @@ def encode(
 def vote_inputs(
     view: View, tracker: Tracker, signal_inputs: Sequence[SignalInput] = ()
 ) -> Float[Array, "V W"]:
-    """Computes `VOTE_INPUTS` of each branch, followed by its standardised signals.
-
-    Args:
-        view: what the episode has revealed.
-        tracker: what the steps have shown.
-        signal_inputs: the signals that the network reads (static).
-    """
+    """Computes `VOTE_INPUTS` of each branch, followed by its standardised signals."""
     depth = jnp.maximum(view.depth, 1).astype(jnp.float32)
     plain = depth / VOTE_SCALE, jnp.log(depth), tracker.streak / VOTE_SCALE
     return jnp.stack([*plain, *_standardised(view, signal_inputs)])

@@ -30,11 +30,7 @@ def is_program(found: Any) -> bool:
 
 
 def main(channel: Channel) -> None:
-    """Serves a parent until it ends this process.
-
-    Args:
-        channel: to the parent.
-    """
+    """Serves a parent until it ends this process."""
     says, _ = channel.receive()
     try:
         found = UserCode(**says["code"]).load()
