@@ -127,7 +127,7 @@ def loaded(source):
 @pytest.mark.slow
 def test_published_controllers_are_programs():
     data = at.load("smollm2")
-    betas = [0.0, 0.1, 0.37, 0.5, 0.9, 1.0]
+    betas = [0.0, 0.37, 1.0]
     everything = (*SEEN, "stop_reason")
     assert_same(
         play([CMC.of_beta(beta) for beta in betas], data, width=16),

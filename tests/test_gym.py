@@ -236,7 +236,7 @@ def test_check_env_finds_nothing_for_any_reward(make, name, reward):
     check_env(make(name, reward=reward, gamma=(1e-5, 1e-3)), skip_render_check=True)
 
 
-@pytest.mark.parametrize("obs", OBSERVATIONS)
+@pytest.mark.parametrize("obs", SHOWN)
 @pytest.mark.parametrize("name", IDS)
 def test_observations_are_in_their_space(make, name, obs):
     env = make(name, obs=obs)

@@ -91,7 +91,7 @@ class Few(Allocator):
         pytest.param("naive", 5000, 4, marks=pytest.mark.slow),
         pytest.param("shadow-price", 1234, 3, marks=pytest.mark.slow),
         ("uniform", 20_000, 9),
-        ("asc", 1, 1),
+        pytest.param("asc", 1, 1, marks=pytest.mark.slow),
         (Few(2), 9000, 2),
     ],
 )

@@ -494,6 +494,7 @@ def test_equal_weights_are_the_majority_of_the_environment(matrix):
         assert jax.tree.map(int, ours) == jax.tree.map(int, theirs)
 
 
+@pytest.mark.slow
 def test_weights_decide_the_answer(matrix):
     """If only the shallowest final counts, its answer wins; if only the deepest does, that one's."""
     plain = thorough()

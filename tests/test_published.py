@@ -192,8 +192,8 @@ def test_every_embedded_episode_equals_that_of_plain_lists():
 @pytest.mark.parametrize("name", ["synthetic", "smollm2"])
 def test_every_episode_of_64_branches_equals_that_of_plain_lists(name):
     data = at.load(name)
-    evaluation = at.evaluate(data, [f"{family}@{WIDTH}" for family in RULES], seeds=5)
-    assert_episodes_equal(data, evaluation, 5)
+    evaluation = at.evaluate(data, [f"{family}@{WIDTH}" for family in RULES], seeds=2)
+    assert_episodes_equal(data, evaluation, 2)
 
 
 @pytest.mark.slow

@@ -661,9 +661,17 @@ def test_a_place_of_the_other_kind_is_left_as_it_is(run, command):
 # --- output that nobody takes -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", LINES)
-@pytest.mark.parametrize(("taker", "status"), [("a full disk", 2), ("nobody", 1)])
-def test_output_that_cannot_be_printed_costs_no_file(run, command, taker, status, monkeypatch):
+@pytest.mark.parametrize(
+    ("taker", "status", "command"),
+    [
+        *(("a full disk", 2, name) for name in LINES),
+        *(
+            pytest.param("nobody", 1, name, marks=[pytest.mark.slow] * (name not in ("evaluate", "answer")))
+            for name in LINES
+        ),
+    ],
+)
+def test_output_that_cannot_be_printed_costs_no_file(run, taker, status, command, monkeypatch):
     run(command)
     complete = files_of_run()
     for written in Path().glob("out*"):

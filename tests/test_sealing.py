@@ -331,7 +331,9 @@ def told():
 """
 
 
-@pytest.mark.parametrize(("questions", "checked"), [(QUESTIONS, QUESTIONS), (40, 32)])
+@pytest.mark.parametrize(
+    ("questions", "checked"), [pytest.param(QUESTIONS, QUESTIONS, marks=pytest.mark.slow), (40, 32)]
+)
 def test_one_episode_of_each_of_32_questions_is_checked(write, monkeypatch, questions, checked):
     slots, send = [], process.Child.send
 
@@ -628,7 +630,10 @@ class Program:
 """
 
 
-@pytest.mark.parametrize(("before", "after", "most"), [(501, 0, 500), (500, 5, 505), (500, 6, 505)])
+@pytest.mark.parametrize(
+    ("before", "after", "most"),
+    [(501, 0, 500), pytest.param(500, 5, 505, marks=pytest.mark.slow), (500, 6, 505)],
+)
 def test_questions_for_tokens_end(tmp_path, before, after, most):
     file = tmp_path / "asks.py"  # each question is two: for the tokens of all branches, and of the longest
     file.write_text(POLLS.format(before=before, after=after))
@@ -653,7 +658,7 @@ def answering(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("answer", ["None", "'a99'", "'a-1'"])
+@pytest.mark.parametrize("answer", ["None", "'a99'", pytest.param("'a-1'", marks=pytest.mark.slow)])
 def test_what_was_not_shown_is_never_right(answering, answer):
     assert sealed(answering(answer), table=ORDERS[:1]) == Score(0, QUESTIONS * 500)
 

@@ -226,7 +226,14 @@ def data():
     return with_scores(made)
 
 
-@pytest.mark.parametrize("controller", PLAYED, ids=str)
+@pytest.mark.parametrize(
+    "controller",
+    [
+        pytest.param(one, marks=[pytest.mark.slow] * (type(one) is type(before)))
+        for before, one in itertools.pairwise((None, *PLAYED))
+    ],
+    ids=str,
+)
 def test_every_episode_equals_that_of_plain_lists(controller, data):
     assert_episodes_equal(data, 4, [controller])
 

@@ -33,7 +33,18 @@ def test_results_are_in_order():
         assert doubling.map([(i,) for i in range(60)]) == [Result(2 * i, exceeded=False) for i in range(60)]
 
 
-@pytest.mark.parametrize("name", ["spin", "spin_in_c", "swallow", "hoard", "hoard_slowly", "crash", "fail"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spin",
+        "spin_in_c",
+        "swallow",
+        "hoard",
+        pytest.param("hoard_slowly", marks=pytest.mark.slow),
+        "crash",
+        "fail",
+    ],
+)
 def test_what_exceeds_its_limit_costs_one_item(name):
     with of(name) as some:
         found = some.map([(i,) for i in (1, -1, 2, -2, 3)])
