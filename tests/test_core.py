@@ -98,6 +98,12 @@ FUSED = st.tuples(
 BUDGETS = st.just(BIG) | st.integers(0, 400)
 
 
+@given(st.integers(0, 96), st.integers(0, 96))
+def test_a_set_of_branches_holds_those_from_the_first_to_the_last(first, last):
+    words = np.asarray(mdp.bits_between(3, first, last)).tolist()
+    assert [branch for branch in range(96) if words[branch // 32] >> branch % 32 & 1] == [*range(first, last)]
+
+
 @given(matrices, orders, st.integers(0, QUESTIONS - 1), st.lists(FUSED, max_size=60), BUDGETS)
 def test_all_faces_end_in_the_same_state_cost_and_answer(matrix, order, question, actions, budget):
     episode, start = begin(matrix, question, order)
