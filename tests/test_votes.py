@@ -110,7 +110,8 @@ def test_weighted_votes_add_up_to_what_a_sum_over_branches_does(ballot, quarters
 
 
 @pytest.mark.parametrize(
-    ("weights", "leader"), [([1, 1, 3], 2), ([1, np.nan, 0.5], 0), ([1, -9, 0.5], 0), ([0, 0, 0], 0)]
+    ("weights", "leader"),
+    [([1, 1, 3], 2), ([0.25, 0.5, 1], 2), ([1, np.nan, 0.5], 0), ([1, -9, 0.5], 0), ([0, 0, 0], 0)],
 )
 def test_what_is_no_weight_weighs_nothing(weights, leader):
     outcome = votes.vote(np.array([4, 4, 7], np.int32), np.ones(3, bool), None, np.float32(weights))
