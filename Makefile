@@ -53,7 +53,7 @@ bench-gpu: .venv/installed
 # Tests compile quickly; those that are marked so are compiled as the command line compiles.
 test: .venv/installed
 	$(PYTEST) -m 'not slow and not shipped'
-	$(SHIPPED) $(PYTEST) -m 'not slow and shipped'
+	$(SHIPPED) $(PYTEST) -m 'not slow and shipped' $$(grep -rl 'mark[.]shipped' tests --include='test_*.py')
 
 # The commit of the last `make check`. Where it is not an ancestor of what is here, all slow tests are run.
 BASE ?= $(shell cat .ci/passed 2> /dev/null)
