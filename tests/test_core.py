@@ -215,9 +215,9 @@ def test_branches_that_are_opened_when_the_last_one_is_given_up_are_waited_for()
 
 def test_what_another_round_would_give_up_is_not_opened_in_this_one():
     start = begin_pool(random_matrix(0), 0, INDEX.astype(np.int32), labels=False, at_once=BIG)
-    odd = Action(prune=INDEX % 2 == 1, open=1, advance=np.ones(WIDTH, np.int32), repeat=3)
-    assert int(start.step(odd).skipped) == 0
-    assert int(start.step(odd._replace(prune=INDEX < 0)).skipped) > 0
+    for action in (Action(open=1, advance=np.ones(WIDTH, np.int32), repeat=3), Action(read=1, repeat=3)):
+        assert int(start.step(action._replace(prune=INDEX % 2 == 1)).skipped) == 0
+        assert int(start.step(action._replace(prune=INDEX < 0)).skipped) > 0
 
 
 @pytest.mark.parametrize("kept", [{}, {"budget": BIG, "labels": False}, {"at_once": 1, "labels": False}])
