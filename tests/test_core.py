@@ -274,6 +274,7 @@ def test_a_view_holds_what_is_revealed_and_nothing_else(seed, order, actions, no
     matrix = dataclasses.replace(matrix, signals={"sure": signal})
     pool = by_operations(begin_pool(matrix, 0, order), actions)
     seen = view(pool, detached=True)
+    assert same(pool.live, seen.live)
     other, ids = scramble(matrix, 0, order, Revealed.of(seen), np.random.default_rng(noise))
     hidden = by_operations(begin_pool(other, 0, order), actions)
     again = view(hidden, detached=True)

@@ -175,8 +175,20 @@ def test_one_compilation_serves_all_settings_orders_and_matrices_of_a_shape(hook
     rollout([Plain(2, 3), Plain(4, 9)], random_matrix(0), ORDERS, grid(2), lanes=4, hooks=asked())
     traces = len(Plain.traces)
     reverse = dataclasses.replace(ORDERS, table=ORDERS.table[:, ::-1])
-    rollout([Plain(1, 1), Plain(3, 2)], random_matrix(1), reverse, grid(2), lanes=4, hooks=asked())
+    again = rollout([Plain(1, 1), Plain(3, 2)], random_matrix(1), reverse, grid(2), lanes=4, hooks=asked())
     assert len(Plain.traces) == traces
+    if again.records is not None:
+        assert again.recorded.sum(axis=1).tolist() == (again.rounds + 1).tolist()
+
+
+def test_arrays_of_controllers_are_their_own():
+    """As numbers are: only what all of them share is not told apart."""
+    shared = jnp.int32(3)
+    numbers, arrays = [Plain(2, 3), Plain(4, 3)], [Plain(jnp.int32(2), shared), Plain(jnp.int32(4), shared)]
+    plain, of_arrays = (
+        rollout(some, random_matrix(0), ORDERS, grid(2), lanes=4) for some in (numbers, arrays)
+    )
+    chex.assert_trees_all_equal(figures(plain), figures(of_arrays))
 
 
 def test_watched_episodes_are_the_same_and_need_no_other_compilation():
