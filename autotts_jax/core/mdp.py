@@ -152,13 +152,7 @@ def answers(matrix: ProbeMatrix, episode: Episode, state: State) -> Int32[Array,
 
 @checked
 def answer(matrix: ProbeMatrix, episode: Episode, state: State, branch: Scalar) -> Int32[Array, ""]:
-    """Looks up the latest revealed answer of one branch.
-
-    Args:
-        matrix: the probe matrix.
-        episode: what is fixed in the episode.
-        state: the state.
-        branch: position of the branch in opening order.
+    """Looks up the latest revealed answer of one branch, by its position in opening order.
 
     Returns:
         The answer id; ``NONE`` where nothing was revealed.

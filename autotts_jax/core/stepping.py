@@ -254,17 +254,19 @@ class Stepper:
                 continue
             after = self.executor.view()
             self._note_batches(name, before, int(after.opened))
-            if self._tell is not None:
-                self._report(name, before, after)
+            self._report(name, before, after)
             before = after
         self.executor.settle()
 
     def _report(self, name: str, before: View, after: View) -> None:
+        """Tells of a part that changed something."""
+        if self._tell is None:
+            return
         changed = np.zeros(before.width, bool)
         for shown in ("depth", "revealed_depth", "active"):
             changed |= np.asarray(getattr(before, shown)) != np.asarray(getattr(after, shown))
         branches = np.flatnonzero(changed)
-        if self._tell is not None and branches.size:
+        if branches.size:
             self._tell(
                 Decision(
                     round=self.round,
