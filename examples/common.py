@@ -1,16 +1,20 @@
 """What the training examples share: the task, where policies start, the command line and the scores."""
 
 import argparse
+import itertools
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 import autotts_jax as at
 from autotts_jax.envs import Environment
 from autotts_jax.experiments import TASKS
+from autotts_jax.policies import NeuralPolicy, save_policy
 
 TASK = TASKS[os.environ.get("TASK", "laptop")]
 """As in ``TASK=hard python examples/train_sb3_ppo.py``."""
@@ -75,13 +79,13 @@ def train_sb3(algorithm: type, seed: int, steps: int) -> at.Agent:
     return at.Agent(policy, envs.envs.environment)
 
 
-def run(name: str, description: str, train: Callable[[int, int], Any]) -> None:
+def run(description: str, **learners: Callable[[int, int], Any]) -> None:
     """Trains policies of several seeds and lengths on the part ``train``, and scores them on ``test``.
 
     Args:
-        name: what the table calls them.
         description: for the command line's help.
-        train: takes a seed and a number of environment steps, and returns a policy.
+        **learners: by what the table calls them, functions of a seed and a number of environment steps that
+            return a policy.
     """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument(
@@ -89,16 +93,28 @@ def run(name: str, description: str, train: Callable[[int, int], Any]) -> None:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=range(5), help="training seeds")
     parser.add_argument("--orders", type=int, default=20, help="branch orders to score on")
-    parser.add_argument("--out", help="folder for scores.csv and manifest.json")
+    parser.add_argument("--learners", nargs="+", choices=learners, default=list(learners))
+    parser.add_argument("--out", type=Path, help="folder for scores.csv, manifest.json and the policies")
     arguments = parser.parse_args()
-    policies: dict[int, list[Any]] = {}
-    for steps in arguments.steps:
-        for seed in arguments.seeds:
-            began, cpu = time.perf_counter(), time.process_time()
-            policies.setdefault(steps, []).append(train(seed, steps))
-            took = f"{time.perf_counter() - began:.0f} s, {time.process_time() - cpu:.0f} s of CPU time"
-            print(f"{name}, seed {seed}: {steps} steps took {took}", flush=True)
-    result = at.bench(TASK, ["sc", "cmc", {name: policies}], seeds=arguments.orders, baseline="sc")
+    policies: dict[str, dict[int, list[Any]]] = {}
+    for name, steps, seed in itertools.product(arguments.learners, arguments.steps, arguments.seeds):
+        began, cpu = time.perf_counter(), time.process_time()
+        policy = learners[name](seed, steps)
+        took = f"{time.perf_counter() - began:.0f} s, {time.process_time() - cpu:.0f} s of CPU time"
+        policies.setdefault(name, {}).setdefault(steps, []).append(policy)
+        if arguments.out is not None:
+            save(policy, arguments.out / "policies" / f"{name}-{steps}-{seed}")
+        print(f"{name}, seed {seed}: {steps} steps took {took}", flush=True)
+    result = at.bench(TASK, ["sc", "cmc", policies], seeds=arguments.orders, baseline="sc")
     print(result.table())
     if arguments.out is not None:
         result.save(arguments.out)
+
+
+def save(policy: Any, path: Path) -> None:
+    """Writes a policy: a network of the package as ``.npz``, and what else there is as ``.pkl``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(policy, NeuralPolicy):
+        save_policy(path.with_suffix(".npz"), policy, {"task": TASK.name})
+    else:
+        path.with_suffix(".pkl").write_bytes(cloudpickle.dumps(policy))

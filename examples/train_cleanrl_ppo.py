@@ -122,4 +122,4 @@ def train(seed: int, steps: int) -> Agent:
 
 
 if __name__ == "__main__":
-    run("cleanrl", __doc__, train)
+    run(__doc__, cleanrl=train)

@@ -9,5 +9,7 @@ import functools
 from common import run, train_sb3
 from sb3_contrib import MaskablePPO
 
+train = functools.partial(train_sb3, MaskablePPO)
+
 if __name__ == "__main__":
-    run("maskable", __doc__, functools.partial(train_sb3, MaskablePPO))
+    run(__doc__, maskable=train)

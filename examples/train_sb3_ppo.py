@@ -9,5 +9,7 @@ import functools
 from common import run, train_sb3
 from stable_baselines3 import PPO
 
+train = functools.partial(train_sb3, PPO)
+
 if __name__ == "__main__":
-    run("sb3", __doc__, functools.partial(train_sb3, PPO))
+    run(__doc__, sb3=train)

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cloudpickle
 import pytest
+
+import autotts_jax as at
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TORCH, SB3 = ("torch",), ("torch", "stable_baselines3", "sb3_contrib")
@@ -38,6 +41,26 @@ def test_training_examples_run(script, needs, name, tmp_path):
     scored = list(csv.DictReader((tmp_path / "run" / "scores.csv").read_text().splitlines()))
     assert [(row["name"], row["steps"]) for row in scored[-1:]] == [(name, "10000")]
     assert f"{float(scored[-1]['objective']):.3f}" == f"{rows[f'{name}/10k']:.3f}"
+
+
+@pytest.mark.slow
+def test_learners_are_trained_by_one_command(tmp_path, monkeypatch):
+    names = ["recurrent", "evolution", "dagger"]
+    command = [sys.executable, EXAMPLES / "train_baselines.py", *SHORT, "--learners", *names]
+    done = subprocess.run(
+        [*command, "--out", tmp_path], check=False, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    scored = list(csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()))
+    assert [(row["name"], row["steps"]) for row in scored[-3:]] == [(name, "10000") for name in names]
+    assert float(scored[-1]["objective"]) > float(scored[0]["objective"])  # DAgger, and one branch
+    policies = {file.name: file for file in (tmp_path / "policies").iterdir()}
+    assert set(policies) == {"recurrent-10000-0.pkl", "evolution-10000-0.npz", "dagger-10000-0.npz"}
+    again = at.bench("laptop", {"dagger": {10_000: [f"neural:{policies['dagger-10000-0.npz']}"]}}, seeds=5)
+    assert f"{again.scores[-1].objective:.4f}" == f"{float(scored[-1]['objective']):.4f}"
+    monkeypatch.syspath_prepend(EXAMPLES)
+    kept = cloudpickle.loads(policies["recurrent-10000-0.pkl"].read_bytes())
+    assert kept.start().shape == (32,)
 
 
 @pytest.mark.shipped

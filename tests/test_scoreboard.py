@@ -11,7 +11,8 @@ from autotts_jax.experiments import TASKS, Objective
 from autotts_jax.intervals import equal_weights
 from autotts_jax.replay import select_part
 
-SCOREBOARD = Path(__file__).parents[1] / "docs" / "reference" / "scoreboard.csv"
+ROOT = Path(__file__).parents[1]
+SCOREBOARD = ROOT / "docs" / "reference" / "scoreboard.csv"
 ROWS = list(csv.DictReader(SCOREBOARD.read_text().splitlines()))
 
 
@@ -21,7 +22,8 @@ def case(row):
 
 
 @pytest.mark.parametrize("row", map(case, ROWS))
-def test_a_row_is_what_its_player_comes_to(row):
+def test_a_row_is_what_its_player_comes_to(row, monkeypatch):
+    monkeypatch.chdir(ROOT)  # files are named from there
     task = TASKS[row["task"]]
     dataset = select_part(task.load(), "test")
     (play,) = at.evaluate(

@@ -380,7 +380,7 @@ class Evaluation:
             "max_branches": self.max_branches,
             "budget": self.budget,
             "objective": dataclasses.asdict(self.objective),
-            "baseline": self.rows[0].baseline,
+            "baseline": setting_named(self._settings, self.baseline).name,
             "probe_tokens": self.probe_tokens,
             "controllers": [
                 {

@@ -85,7 +85,7 @@ class IndexEvolution(EvolutionStrategy):
         played = Readings(urgency.reshape(-1, questions, width).astype(np.float32), answer, cost)
         spent, answers = played.after(spend(played, budgets))
         right = is_correct(answers, gold).reshape(len(budgets), population, -1)
-        return Played(right.mean(axis=(0, 2)), right, spent)
+        return Played(right.mean(axis=(0, 2)), {"accuracy": right.mean(), "tokens": spent.mean()})
 
     def _policy(self, parameters: LinearIndex) -> LinearIndex:
         return jax.tree.map(float, parameters)

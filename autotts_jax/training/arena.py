@@ -24,12 +24,14 @@ class Scores(NamedTuple):
         right: whether the answer was right. Shape (M, G, Q), as are the following.
         costs: C; see `costs_of`.
         tokens: tokens charged.
+        steps: environment steps, the one that answers included.
     """
 
     gammas: Float[np.ndarray, " G"]
     right: Bool[np.ndarray, "M G Q"]
     costs: Num[np.ndarray, "M G Q"]
     tokens: Int32[np.ndarray, "M G Q"]
+    steps: Int32[np.ndarray, "M G Q"]
 
     @property
     def objective(self) -> Float[np.ndarray, " M"]:
@@ -109,7 +111,8 @@ class Arena:
         hooks = hooks_of(self._params)
         played = rollout(settings, self.matrix, self.orders, episodes, devices=self._devices, hooks=hooks)
         right = (played.answer == self.targets[question, rows]) & (played.answer != NONE)
-        columns = (right, costs_of(self._params, played, question), played.tokens)
+        costs = costs_of(self._params, played, question)
+        columns = (right, costs, played.tokens, played.rounds + 1)
         return Scores(gammas, *(column.reshape(members, num_gammas, questions) for column in columns))
 
 

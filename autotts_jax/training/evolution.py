@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Bool, Float, Num, PRNGKeyArray, UInt32
+from jaxtyping import Float, PRNGKeyArray, UInt32
 
 from autotts_jax.checks import check_int
 from autotts_jax.envs.params import EnvParams
@@ -78,13 +78,11 @@ class Played(NamedTuple):
 
     Attributes:
         objective: of each member. Shape (P,).
-        right: whether each answer is right.
-        tokens: tokens of each episode.
+        metrics: of the generation, ``accuracy`` and ``tokens``, means, among them.
     """
 
     objective: Float[np.ndarray, " P"]
-    right: Bool[np.ndarray, "..."]
-    tokens: Num[np.ndarray, "..."]
+    metrics: Metrics
 
 
 class EvolutionStrategy(abc.ABC):
@@ -125,7 +123,8 @@ class EvolutionStrategy(abc.ABC):
 
         Returns:
             The state after it, and the population's metrics: means of ``objective``, ``accuracy`` and
-            ``tokens``, and ``objective_spread``, the standard deviation of the members' objectives.
+            ``tokens``; ``objective_spread``, the standard deviation of the members' objectives; and of a
+            policy ``steps``, the environment steps of the generation.
         """
         keys = jax.random.split(jax.random.wrap_key_data(jnp.asarray(state.key)), 4)
         defaults = self._strategy.default_params
@@ -137,8 +136,7 @@ class EvolutionStrategy(abc.ABC):
         metrics: Metrics = {
             "objective": played.objective.mean(),
             "objective_spread": played.objective.std(),
-            "accuracy": played.right.mean(),
-            "tokens": played.tokens.mean(),
+            **played.metrics,
         }
         return EvolutionState(strategy, jax.random.key_data(keys[3])), metrics
 
@@ -189,7 +187,8 @@ class Evolution(EvolutionStrategy):
 
         settings = self._settings
         scores = self._arena.play(controller, settings.population, settings.num_gammas, key)
-        return Played(scores.objective, scores.right, scores.tokens)
+        means: Metrics = {"accuracy": scores.right.mean(), "tokens": scores.tokens.mean()}
+        return Played(scores.objective, {**means, "steps": scores.steps.sum()})
 
     def _policy(self, parameters: Parameters) -> NeuralPolicy:
         return self._at(parameters, self._arena.middle_gamma)

@@ -1,0 +1,29 @@
+"""All learners of the examples, or some of them, on a task of the benchmark.
+
+Run it as ``TASK=hard python examples/train_baselines.py --learners purejax dagger --out runs/hard``.
+Those that use PyTorch need ``pip install autotts-jax[examples]``.
+"""
+
+import functools
+import importlib
+from typing import Any
+
+from common import run
+
+MODULES = {
+    "purejax": "train_purejaxrl_ppo",
+    "recurrent": "train_recurrent_ppo",
+    "sb3": "train_sb3_ppo",
+    "maskable": "train_maskable_ppo",
+    "cleanrl": "train_cleanrl_ppo",
+    "evolution": "train_evolution",
+    "dagger": "train_dagger",
+}
+
+
+def train(module: str, seed: int, steps: int) -> Any:
+    return importlib.import_module(module).train(seed, steps)
+
+
+if __name__ == "__main__":
+    run(__doc__, **{name: functools.partial(train, module) for name, module in MODULES.items()})

@@ -1,0 +1,49 @@
+"""DAgger (https://arxiv.org/abs/1011.0686): a network learns what CMC would decide in its place.
+
+Run it as ``python examples/train_dagger.py``. CMC plays first, and then the network. All rounds count as
+environment steps, whoever plays. Weights are random at first.
+"""
+
+import jax
+import numpy as np
+from common import TASK, run
+
+import autotts_jax as at
+from autotts_jax.policies import CMC, NeuralPolicy
+from autotts_jax.policies.neural.policy import initial_parameters
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.training import clone, demonstrate
+from autotts_jax.training.imitation import ROUNDS
+
+BETA = 0.7 if TASK.name == "laptop" else 0.0
+"""Of the teacher: what the protocol chooses on ``train`` and ``validation`` of `laptop` and `hard`."""
+
+ITERATIONS, UPDATES, HIDDEN = 5, 500, 16
+
+_, PARAMS = at.make(TASK.environment, **TASK.settings("train"))
+QUESTIONS = PARAMS.matrix.num_questions
+ORDERS = PARAMS.orders.first(TASK.max_branches)
+
+
+def train(seed: int, steps: int) -> NeuralPolicy:
+    rng = np.random.default_rng(seed)
+    start, *draws = jax.random.split(jax.random.key(seed), 1 + ITERATIONS)
+    network, player = initial_parameters(HIDDEN, start), None
+    seen, used, episodes = [], 0, min(QUESTIONS, max(1, steps // 1000))
+    for iteration, draw in enumerate(draws, 1):
+        while used + episodes * ROUNDS <= steps * iteration / ITERATIONS:
+            chosen = rng.choice(QUESTIONS, episodes, replace=False)
+            matrix = PARAMS.matrix.select(chosen)
+            orders = BranchOrders(ORDERS.table, np.asarray(ORDERS.group)[chosen])
+            rows = rng.integers(ORDERS.num_rows, size=episodes)
+            gamma = float(rng.choice(TASK.gammas))
+            seen.append(demonstrate(CMC.of_beta(BETA), gamma, matrix, orders, rows, player=player))
+            used += len(seen[-1].action.answer)
+        joined = jax.tree.map(lambda *parts: np.concatenate(parts), *seen)
+        network, _ = clone(network, joined, draw, updates=UPDATES)
+        player = network
+    return NeuralPolicy(network, TASK.gammas[0])
+
+
+if __name__ == "__main__":
+    run(__doc__, dagger=train)

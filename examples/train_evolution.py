@@ -1,0 +1,43 @@
+"""Evolution strategies (https://arxiv.org/abs/1703.03864) on the objective itself.
+
+Run it as ``python examples/train_evolution.py``. All rounds of all members count as environment steps.
+Weights are random at first.
+"""
+
+import dataclasses
+
+import jax
+import numpy as np
+from common import TASK, run
+
+import autotts_jax as at
+from autotts_jax.policies import NeuralPolicy
+from autotts_jax.policies.neural.policy import initial_parameters
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.training import Evolution, EvolutionSettings
+
+POPULATION, QUESTIONS, HIDDEN = 16, 32, 16
+"""Every member plays as many questions in a generation, always the same ones."""
+
+_, PARAMS = at.make(TASK.environment, **TASK.settings("train"))
+
+
+def train(seed: int, steps: int) -> NeuralPolicy:
+    chosen = np.random.default_rng(seed).choice(PARAMS.matrix.num_questions, QUESTIONS, replace=False)
+    orders = BranchOrders(PARAMS.orders.table, np.asarray(PARAMS.orders.group)[chosen])
+    some = dataclasses.replace(PARAMS, matrix=PARAMS.matrix.select(chosen), orders=orders)
+    settings = EvolutionSettings(
+        population=POPULATION, num_gammas=len(TASK.gammas), max_branches=TASK.max_branches
+    )
+    start, key = jax.random.split(jax.random.key(seed))
+    evolution = Evolution(settings, some, initial_parameters(HIDDEN, start))
+    state, used, last = evolution.init(key), 0, 0
+    while used + last <= steps:
+        state, metrics = evolution.update(state)
+        last = int(metrics["steps"])
+        used += last
+    return evolution.policy(state)
+
+
+if __name__ == "__main__":
+    run(__doc__, evolution=train)
