@@ -255,16 +255,36 @@ def test_the_critical_path_of_a_played_episode():
         assert results.critical_path[e] == np.diff(spent, axis=0).max(axis=1).sum()
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Widening(Plain):
+    """Opens another branch every round, while others go on."""
+
+    def act(self, memory, view):
+        memory, action = super().act(memory, view)
+        return memory, action._replace(open=1)
+
+
 def test_a_stepped_episode_has_the_results_of_a_rollout():
-    matrix, controller = random_matrix(4), ParallelProbe(4, stability=9, prune_patience=2, warm_up=1)
-    played, pruned = rollout([controller], matrix, ORDERS, grid(1)), False
-    for e, (question, row, _) in enumerate(zip(*grid(1), strict=True)):
-        executor = ReplayExecutor(stepping.begin_pool(matrix, question, ORDERS.of(question, row)), str)
-        ended = stepping.play(controller, executor)
-        expected = {name: int(getattr(played, name)[e]) for name in COLUMNS}
-        assert stepping.results_of(ended, executor.view()) == expected
-        pruned |= not np.all(executor.pool.active)
+    matrix, pruned = random_matrix(4), False
+    for controller in (ParallelProbe(4, stability=9, prune_patience=2, warm_up=1), Widening(1, 5)):
+        played = rollout([controller], matrix, ORDERS, grid(1))
+        for e, (question, row, _) in enumerate(zip(*grid(1), strict=True)):
+            executor = ReplayExecutor(stepping.begin_pool(matrix, question, ORDERS.of(question, row)), str)
+            ended = stepping.play(controller, executor)
+            expected = {name: int(getattr(played, name)[e]) for name in COLUMNS}
+            assert stepping.results_of(ended, executor.view()) == expected
+            pruned |= not np.all(executor.pool.active)
     assert pruned
+
+
+def test_a_part_that_does_nothing_is_left_out():
+    action = Action(
+        prune=np.zeros(2, bool), open=-1, advance=np.array([-1, 0]), read=0, probe=np.zeros(2, bool)
+    )
+    assert list(stepping.parts(action, 2)) == []
+    ((name, _),) = stepping.parts(action._replace(advance=np.array([-1, 1])), 2)
+    assert name == "advance"
 
 
 def test_every_reason_to_stop_has_a_number_of_its_own():
