@@ -79,6 +79,15 @@ def train_sb3(algorithm: type, seed: int, steps: int) -> at.Agent:
     return at.Agent(policy, envs.envs.environment)
 
 
+def only_gamma() -> float:
+    """The γ of the task, for learners whose policies play one."""
+    if len(TASK.gammas) > 1:
+        raise SystemExit(
+            f"the task {TASK.name} has {len(TASK.gammas)} γ, and this learner plays one; try hard"
+        )
+    return TASK.gammas[0]
+
+
 def run(description: str, **learners: Callable[[int, int], Any]) -> None:
     """Trains policies of several seeds and lengths on the part ``train``, and scores them on ``test``.
 
@@ -112,7 +121,10 @@ def run(description: str, **learners: Callable[[int, int], Any]) -> None:
 
 
 def save(policy: Any, path: Path) -> None:
-    """Writes a policy: a network of the package as ``.npz``, and what else there is as ``.pkl``."""
+    """Writes a policy: a network of the package as ``.npz``, others as ``.pkl``.
+
+    To read the latter takes the folder of the examples among Python's paths, and the same ``TASK``.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(policy, NeuralPolicy):
         save_policy(path.with_suffix(".npz"), policy, {"task": TASK.name})

@@ -1,12 +1,12 @@
 """DAgger (https://arxiv.org/abs/1011.0686): a network learns what CMC would decide in its place.
 
 Run it as ``python examples/train_dagger.py``. CMC plays first, and then the network. All rounds count as
-environment steps, whoever plays. Weights are random at first.
+environment steps, whoever plays, but not CMC's looks at where the network goes. Weights are random at first.
 """
 
 import jax
 import numpy as np
-from common import TASK, run
+from common import TASK, only_gamma, run
 
 import autotts_jax as at
 from autotts_jax.policies import CMC, NeuralPolicy
@@ -26,7 +26,7 @@ ORDERS = PARAMS.orders.first(TASK.max_branches)
 
 
 def train(seed: int, steps: int) -> NeuralPolicy:
-    rng = np.random.default_rng(seed)
+    gamma, rng = only_gamma(), np.random.default_rng(seed)
     start, *draws = jax.random.split(jax.random.key(seed), 1 + ITERATIONS)
     network, player = initial_parameters(HIDDEN, start), None
     seen, used, episodes = [], 0, min(QUESTIONS, max(1, steps // 1000))
@@ -36,13 +36,12 @@ def train(seed: int, steps: int) -> NeuralPolicy:
             matrix = PARAMS.matrix.select(chosen)
             orders = BranchOrders(ORDERS.table, np.asarray(ORDERS.group)[chosen])
             rows = rng.integers(ORDERS.num_rows, size=episodes)
-            gamma = float(rng.choice(TASK.gammas))
             seen.append(demonstrate(CMC.of_beta(BETA), gamma, matrix, orders, rows, player=player))
             used += len(seen[-1].action.answer)
         joined = jax.tree.map(lambda *parts: np.concatenate(parts), *seen)
         network, _ = clone(network, joined, draw, updates=UPDATES)
         player = network
-    return NeuralPolicy(network, TASK.gammas[0])
+    return NeuralPolicy(network, gamma)
 
 
 if __name__ == "__main__":

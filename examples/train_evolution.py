@@ -1,6 +1,7 @@
 """Evolution strategies (https://arxiv.org/abs/1703.03864) on the objective itself.
 
-Run it as ``python examples/train_evolution.py``. All rounds of all members count as environment steps.
+Run it as ``python examples/train_evolution.py``. All rounds of all members count as environment steps; a
+generation that takes more of them than are left is dropped.
 Weights are random at first.
 """
 
@@ -8,7 +9,7 @@ import dataclasses
 
 import jax
 import numpy as np
-from common import TASK, run
+from common import TASK, only_gamma, run
 
 import autotts_jax as at
 from autotts_jax.policies import NeuralPolicy
@@ -23,20 +24,21 @@ _, PARAMS = at.make(TASK.environment, **TASK.settings("train"))
 
 
 def train(seed: int, steps: int) -> NeuralPolicy:
-    chosen = np.random.default_rng(seed).choice(PARAMS.matrix.num_questions, QUESTIONS, replace=False)
+    only_gamma()
+    num_questions = PARAMS.matrix.num_questions
+    chosen = np.random.default_rng(seed).choice(num_questions, min(QUESTIONS, num_questions), replace=False)
     orders = BranchOrders(PARAMS.orders.table, np.asarray(PARAMS.orders.group)[chosen])
     some = dataclasses.replace(PARAMS, matrix=PARAMS.matrix.select(chosen), orders=orders)
-    settings = EvolutionSettings(
-        population=POPULATION, num_gammas=len(TASK.gammas), max_branches=TASK.max_branches
-    )
+    settings = EvolutionSettings(population=POPULATION, num_gammas=1, max_branches=TASK.max_branches)
     start, key = jax.random.split(jax.random.key(seed))
     evolution = Evolution(settings, some, initial_parameters(HIDDEN, start))
-    state, used, last = evolution.init(key), 0, 0
-    while used + last <= steps:
-        state, metrics = evolution.update(state)
-        last = int(metrics["steps"])
-        used += last
-    return evolution.policy(state)
+    state, used = evolution.init(key), 0
+    while True:
+        following, metrics = evolution.update(state)
+        used += int(metrics["steps"])
+        if used > steps:
+            return evolution.policy(state)
+        state = following
 
 
 if __name__ == "__main__":

@@ -1014,6 +1014,11 @@ def test_bad_arguments_of_a_vector(data):
         WidthDepthVectorEnv(data, gama=1.0, max_branches=WIDTH)
 
 
+def test_a_dataset_that_is_opened_has_its_encoding(data):
+    with pytest.raises(InputError, match="unexpected keyword argument 'encoding'"):
+        autotts_jax.make("WidthDepth-v0", data, encoding="equiv")
+
+
 def test_a_probe_matrix_is_data_too(make, data):
     env, other = make(data=data.matrix), make()
     same(env.reset(seed=1, options={"order": 3}), other.reset(seed=1, options={"order": 3}))

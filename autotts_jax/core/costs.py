@@ -87,7 +87,7 @@ def critical_tokens(
     """Counts the tokens on the critical path, to which a round adds the most that it reads of one branch.
 
     What a round reads it reads side by side, so that a branch that is opened later is waited for from then
-    on, and branches read one after another all in turn. Nothing is counted where nothing is counted so far.
+    on, and branches read one after another all in turn. None where ``so_far`` is None.
     """
     return None if so_far is None else so_far + largest(after.branch_tokens - before.branch_tokens)
 

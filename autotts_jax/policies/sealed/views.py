@@ -90,7 +90,7 @@ class Shape(NamedTuple):
 
 
 def needed(fields: Sequence[str]) -> set[str]:
-    """Tells which fields of views those are made of that are shown: labels are given to all revealed keys."""
+    """Names the fields of a view that the shown ones are computed from; labels need all revealed keys."""
     looks_back = LABELS in fields or REVEALED in fields
     return {*fields, KEYS, REVEALED} - {LABELS} if looks_back else {*fields}
 
