@@ -18,6 +18,7 @@ def test_d3rlpy_learns_from_a_recording_and_plays_what_it_recovers(tmp_path, tas
         "d3rlpy", reason="d3rlpy is not installed; make test-clients has an environment with it"
     )
     minari = pytest.importorskip("minari")
+    pytest.importorskip("torch").set_num_threads(1)  # The networks are too small to share among threads.
     options = ["--task", task, "--players", "cmc@0", "--episodes", "16"]
     subprocess.run(
         [sys.executable, EXAMPLES / "record_minari.py", *options],
