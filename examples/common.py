@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,10 @@ import cloudpickle
 import numpy as np
 
 import autotts_jax as at
-from autotts_jax.envs import Environment
+from autotts_jax.envs import Environment, EnvParams
 from autotts_jax.experiments import TASKS
 from autotts_jax.policies import NeuralPolicy, save_policy
+from autotts_jax.replay.orders import BranchOrders
 
 TASK = TASKS[os.environ.get("TASK", "laptop")]
 """As in ``TASK=hard python examples/train_sb3_ppo.py``."""
@@ -88,6 +90,20 @@ def only_gamma() -> float:
     return TASK.gammas[0]
 
 
+def draw_questions(params: EnvParams, most: int, rng: np.random.Generator) -> EnvParams:
+    """Draws different questions, with their branch orders.
+
+    Args:
+        params: the questions to draw from.
+        most: how many to draw; all where there are fewer.
+        rng: the generator to draw with.
+    """
+    num_questions = params.matrix.num_questions
+    chosen = rng.choice(num_questions, min(most, num_questions), replace=False)
+    orders = BranchOrders(params.orders.table, np.asarray(params.orders.group)[chosen])
+    return params.replace(matrix=params.matrix.select(chosen), orders=orders)
+
+
 def run(description: str, **learners: Callable[[int, int], Any]) -> None:
     """Trains policies of several seeds and lengths on the part ``train``, and scores them on ``test``.
 
@@ -121,12 +137,11 @@ def run(description: str, **learners: Callable[[int, int], Any]) -> None:
 
 
 def save(policy: Any, path: Path) -> None:
-    """Writes a policy: a network of the package as ``.npz``, others as ``.pkl``.
-
-    To read the latter takes the folder of the examples among Python's paths, and the same ``TASK``.
-    """
+    """Writes a policy: a network of the package as ``.npz``, others as ``.pkl`` with the examples' code."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(policy, NeuralPolicy):
         save_policy(path.with_suffix(".npz"), policy, {"task": TASK.name})
     else:
+        for name in {file.stem for file in Path(__file__).parent.glob("*.py")} & sys.modules.keys():
+            cloudpickle.register_pickle_by_value(sys.modules[name])
         path.with_suffix(".pkl").write_bytes(cloudpickle.dumps(policy))

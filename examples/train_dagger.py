@@ -6,12 +6,11 @@ environment steps, whoever plays, but not CMC's looks at where the network goes.
 
 import jax
 import numpy as np
-from common import TASK, only_gamma, run
+from common import TASK, draw_questions, only_gamma, run
 
 import autotts_jax as at
 from autotts_jax.policies import CMC, NeuralPolicy
 from autotts_jax.policies.neural.policy import initial_parameters
-from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.training import clone, demonstrate
 from autotts_jax.training.imitation import ROUNDS
 
@@ -20,28 +19,26 @@ BETA = 0.7 if TASK.name == "laptop" else 0.0
 
 ITERATIONS, UPDATES, HIDDEN = 5, 500, 16
 
-_, PARAMS = at.make(TASK.environment, **TASK.settings("train"))
-QUESTIONS = PARAMS.matrix.num_questions
-ORDERS = PARAMS.orders.first(TASK.max_branches)
+GAMMA = only_gamma()
+_, PARAMS = at.make(TASK.environment, **TASK.settings("train") | {"gamma": GAMMA})
 
 
 def train(seed: int, steps: int) -> NeuralPolicy:
-    gamma, rng = only_gamma(), np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     start, *draws = jax.random.split(jax.random.key(seed), 1 + ITERATIONS)
     network, player = initial_parameters(HIDDEN, start), None
-    seen, used, episodes = [], 0, min(QUESTIONS, max(1, steps // 1000))
+    seen, used, episodes = [], 0, min(PARAMS.matrix.num_questions, max(1, steps // 1000))
     for iteration, draw in enumerate(draws, 1):
         while used + episodes * ROUNDS <= steps * iteration / ITERATIONS:
-            chosen = rng.choice(QUESTIONS, episodes, replace=False)
-            matrix = PARAMS.matrix.select(chosen)
-            orders = BranchOrders(ORDERS.table, np.asarray(ORDERS.group)[chosen])
-            rows = rng.integers(ORDERS.num_rows, size=episodes)
-            seen.append(demonstrate(CMC.of_beta(BETA), gamma, matrix, orders, rows, player=player))
+            drawn = draw_questions(PARAMS, episodes, rng)
+            orders = drawn.orders.first(TASK.max_branches)
+            rows = rng.integers(orders.num_rows, size=episodes)
+            seen.append(demonstrate(CMC.of_beta(BETA), GAMMA, drawn.matrix, orders, rows, player=player))
             used += len(seen[-1].action.answer)
         joined = jax.tree.map(lambda *parts: np.concatenate(parts), *seen)
         network, _ = clone(network, joined, draw, updates=UPDATES)
         player = network
-    return NeuralPolicy(network, gamma)
+    return NeuralPolicy(network, GAMMA)
 
 
 if __name__ == "__main__":

@@ -5,33 +5,26 @@ generation that takes more of them than are left is dropped.
 Weights are random at first.
 """
 
-import dataclasses
-
 import jax
 import numpy as np
-from common import TASK, only_gamma, run
+from common import TASK, draw_questions, only_gamma, run
 
 import autotts_jax as at
 from autotts_jax.policies import NeuralPolicy
 from autotts_jax.policies.neural.policy import initial_parameters
-from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.training import Evolution, EvolutionSettings
 
 POPULATION, QUESTIONS, HIDDEN = 16, 32, 16
 """Every member plays as many questions in a generation, always the same ones."""
 
-_, PARAMS = at.make(TASK.environment, **TASK.settings("train"))
+_, PARAMS = at.make(TASK.environment, **TASK.settings("train") | {"gamma": only_gamma()})
 
 
 def train(seed: int, steps: int) -> NeuralPolicy:
-    only_gamma()
-    num_questions = PARAMS.matrix.num_questions
-    chosen = np.random.default_rng(seed).choice(num_questions, min(QUESTIONS, num_questions), replace=False)
-    orders = BranchOrders(PARAMS.orders.table, np.asarray(PARAMS.orders.group)[chosen])
-    some = dataclasses.replace(PARAMS, matrix=PARAMS.matrix.select(chosen), orders=orders)
+    questions = draw_questions(PARAMS, QUESTIONS, np.random.default_rng(seed))
     settings = EvolutionSettings(population=POPULATION, num_gammas=1, max_branches=TASK.max_branches)
     start, key = jax.random.split(jax.random.key(seed))
-    evolution = Evolution(settings, some, initial_parameters(HIDDEN, start))
+    evolution = Evolution(settings, questions, initial_parameters(HIDDEN, start))
     state, used = evolution.init(key), 0
     while True:
         following, metrics = evolution.update(state)
