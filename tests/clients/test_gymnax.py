@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of gymn
 
 KEY = jax.random.key(0)
 LANES, STEPS = 4, 16
+ID = "WidthDepthSmall-v0"
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +106,15 @@ def test_the_old_step_is_todays_with_one_flag(make):
     jax.tree.map(np.testing.assert_array_equal, info_old, info)
 
 
-def test_ppo_of_rejax_runs(make):
+def make_by_id():
+    return as_gymnax(*at.make(ID), old_step=True)
+
+
+def test_ppo_of_rejax_trains_by_id():
     rejax = pytest.importorskip("rejax")
+    gymnax.register(ID, make_by_id)
     algorithm = rejax.PPO.create(
-        env=make(old_step=True),
+        env=ID,
         num_envs=8,
         num_steps=16,
         num_epochs=1,
@@ -122,10 +128,10 @@ def test_ppo_of_rejax_runs(make):
     assert (lengths >= 1).all()
 
 
-def test_wrappers_of_stoa_run(make):
+def test_wrappers_of_stoa_run_by_id():
     stoa = pytest.importorskip("stoa")
     adapters = pytest.importorskip("stoa.env_adapters.gymnax")
-    env = stoa.RecordEpisodeMetrics(stoa.AutoResetWrapper(adapters.GymnaxToStoa(make(old_step=True))))
+    env = stoa.RecordEpisodeMetrics(stoa.AutoResetWrapper(adapters.GymnaxToStoa(make_by_id())))
     actions = env.action_space()
 
     def step(state, key):
@@ -133,8 +139,9 @@ def test_wrappers_of_stoa_run(make):
         return state, (timestep.observation, timestep.reward, timestep.extras["episode_metrics"])
 
     state, first = env.reset(KEY)
-    seen, rewards, metrics = jax.jit(lambda: jax.lax.scan(step, state, jax.random.split(KEY, STEPS))[1])()
-    assert seen.shape == (STEPS, *first.observation.shape) == (STEPS, *env.observation_space().shape)
+    keys = jax.random.split(KEY, 64)
+    seen, rewards, metrics = jax.jit(lambda: jax.lax.scan(step, state, keys)[1])()
+    assert seen.shape == (64, *first.observation.shape) == (64, *env.observation_space().shape)
     ends = np.flatnonzero(metrics["is_terminal_step"]) + 1
     assert len(ends) > 1
     of_episodes = [part.sum() for part in np.split(np.asarray(rewards), ends)[:-1]]

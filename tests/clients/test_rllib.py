@@ -16,11 +16,11 @@ def cluster():
     ray.shutdown()
 
 
-@pytest.mark.parametrize("name", ["WidthDepth-v0", "WidthDepthRounds-v0"])
+@pytest.mark.parametrize("name", ["WidthDepthSmall-v0", "WidthDepthRoundsSmall-v0"])
 def test_ppo_learns_from_flat_observations(name):
     config = (
         ppo.PPOConfig()
-        .environment(f"autotts_jax:{name}", env_config={"max_branches": 4, "obs": "flat"})
+        .environment(f"autotts_jax:{name}")
         .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
         .training(train_batch_size_per_learner=128, minibatch_size=64, num_epochs=1)
     )
