@@ -13,14 +13,15 @@ from gymnasium.vector import SyncVectorEnv
 from matrices import as_dataset, random_matrix
 
 import autotts_jax as at
-from autotts_jax.core import read_through, spend
+from autotts_jax.core import read_through
 from autotts_jax.envs import QUESTION_FEATURES, WidthDepthBatchEnv
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import branch_orders
 from autotts_jax.policies import ALLOCATORS
-from autotts_jax.replay import NONE, stack
+from autotts_jax.replay import NONE, select_part, stack, synthetic
 
 NAME, WIDTH = "WidthDepthBatch-v0", 5
+TASK = "WidthDepthBatch-Hard-Test-v0"
 
 
 @pytest.fixture(scope="module")
@@ -33,33 +34,54 @@ def budget(data):
     return int(np.asarray(data.matrix.tokens).mean() * len(data) * 2.5)
 
 
+def check_equals_replay(env, data, allocator, seeds=2):
+    """The agent that plays an allocator's indices has the accuracy of the allocator, for every cell."""
+    kind, budget = env.unwrapped.environment, int(env.unwrapped.params.budget)
+    width, (slots,) = kind.max_branches, env.action_space.shape
+    (play,) = at.evaluate_batch(
+        data, allocator, budgets=[budget], seeds=seeds, max_branches=width, at_once=kind.at_once
+    ).plays
+    for cell in range(len(data.cells)):
+        chosen = data.cell_questions(cell)
+        of_cell = data.select(chosen)
+        orders = branch_orders(of_cell, "repo100", range(seeds), width)
+        index = read_through(ALLOCATORS[allocator], of_cell.matrix, orders).urgency
+        # Nothing is left after the last branch, and in a smaller cell the last questions are none.
+        index = np.pad(index, ((0, 0), (0, slots - len(chosen)), (0, 1)), constant_values=-np.inf)
+        for seed in range(seeds):
+            observation, info = env.reset(options={"question": chosen[0], "order": seed})
+            assert info["action_mask"].tolist() == [1] * len(chosen) + [0] * (slots - len(chosen))
+            ended, rewards = False, []
+            while not ended:
+                reads = np.rint(observation["questions"][:, 0] * width).astype(int)
+                observation, reward, ended, truncated, info = env.step(index[seed, range(slots), reads])
+                rewards.append(reward)
+                assert not truncated
+            reads = np.rint(observation["questions"][:, 0] * width).astype(int)
+            assert reads[: len(chosen)].tolist() == play.branches[0, seed, chosen].tolist()
+            assert not observation["questions"][len(chosen) :].any()
+            assert info["tokens"] == play.tokens[0, seed, chosen].sum() <= budget
+            assert observation["left"][0] == pytest.approx(1 - info["tokens"] / budget, abs=1e-6)
+            assert info["accuracy"] == pytest.approx(play.correct[0, seed, chosen].mean())
+            assert sum(rewards) == pytest.approx(info["accuracy"], abs=1e-6)
+            with pytest.raises(ResetNeeded):
+                env.step(np.zeros(slots))
+
+
 @pytest.mark.parametrize("at_once", [1, 3])
 @pytest.mark.parametrize("name", ["uniform", "asc", "dirichlet", "shadow-price"])
 def test_episodes_equal_the_replay_of_an_allocator(data, budget, name, at_once):
+    other = as_dataset(random_matrix(1), "other").select([0])
+    data = stack([data, other])
     env = gymnasium.make(NAME, data=data, max_branches=WIDTH, budget=budget, at_once=at_once)
-    readings = read_through(ALLOCATORS[name], data.matrix, branch_orders(data, "repo100", range(2), WIDTH))
-    replayed = spend(readings, np.array([budget]), at_once)[0]
-    index = np.pad(readings.urgency, ((0, 0), (0, 0), (0, 1)), constant_values=-np.inf)
-    questions = np.arange(len(data))
-    for seed in range(2):
-        observation, info = env.reset(options={"order": seed})
-        ended, rewards = False, []
-        while not ended:
-            reads = np.rint(observation["questions"][:, 0] * WIDTH).astype(int)
-            observation, reward, ended, truncated, info = env.step(index[seed, questions, reads])
-            rewards.append(reward)
-            assert not truncated
-        reads = np.rint(observation["questions"][:, 0] * WIDTH).astype(int)
-        assert reads.tolist() == replayed[seed].tolist()
-        spent = sum(readings.cost[seed, q, :n].sum() for q, n in enumerate(reads))
-        assert info["tokens"] == spent <= budget
-        assert observation["left"][0] == pytest.approx(1 - spent / budget, abs=1e-6)
-        answers = readings.answer[seed, questions, reads]
-        accuracy = np.mean((answers != NONE) & (answers == data.matrix.gold))
-        assert info["accuracy"] == pytest.approx(accuracy)
-        assert sum(rewards) == pytest.approx(accuracy, abs=1e-6)
-        with pytest.raises(ResetNeeded):
-            env.step(np.zeros(len(data)))
+    check_equals_replay(env, data, name)
+
+
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_episodes_of_a_task_equal_the_replay_of_its_part(whole):
+    data = at.load("synthetic-hard") if whole else synthetic(questions=10, branches=16)
+    given = {} if whole else {"data": data, "budget": 500_000}
+    check_equals_replay(gymnasium.make(TASK, **given), select_part(data, "test"), "long-first", seeds=1)
 
 
 def test_a_question_shows_its_votes_and_its_tokens(data, budget):
@@ -97,8 +119,9 @@ def test_what_has_no_branch_left_is_left_and_nan_is_told(data):
 
 
 @pytest.mark.filterwarnings("ignore:.*symmetric and normalized space", "ignore:.*infinity. This is probably")
-def test_check_env_finds_nothing(data):
-    check_env(gymnasium.make(NAME, data=data, max_branches=WIDTH).unwrapped, skip_render_check=True)
+def test_check_env_finds_nothing():
+    data = synthetic(questions=10, branches=16)
+    check_env(gymnasium.make(TASK, data=data).unwrapped, skip_render_check=True)
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
@@ -113,6 +136,14 @@ def test_many_are_as_many_single_ones(data, budget, mode):
         many, single = together.step(actions), apart.step(actions)
         assert data_equivalence(many[:4], single[:4])
     assert together.action_space.contains(together.action_space.sample())
+
+
+def test_a_step_limit_truncates(data):
+    envs = gymnasium.make_vec(NAME, num_envs=2, data=data, max_branches=WIDTH, max_episode_steps=1)
+    envs.reset(seed=0)
+    _, _, terminated, truncated, _ = envs.step(np.zeros(envs.action_space.shape))
+    assert truncated.all()
+    assert not terminated.any()
 
 
 def test_it_runs_compiled(data, budget):
@@ -145,11 +176,12 @@ def test_it_runs_compiled(data, budget):
     assert len(traces) == 1
 
 
-def test_a_set_may_be_of_several_cells():
+def test_every_cell_is_a_set_that_episodes_draw():
     data = stack([as_dataset(random_matrix(0), "one"), as_dataset(random_matrix(1), "other")])
     env, params = at.make(NAME, data, max_branches=WIDTH)
-    observation, _ = env.reset(jax.random.key(0), params)
-    assert observation["questions"].shape == (len(data), 5)
+    seen, states = jax.vmap(lambda key: env.reset(key, params))(jax.random.split(jax.random.key(0), 40))
+    assert seen["questions"].shape == (40, len(data) // 2, 5)
+    assert set(states.cell.tolist()) == {0, 1}
 
 
 @pytest.mark.parametrize(
@@ -171,9 +203,12 @@ def test_wrong_settings_are_refused(data, settings, message):
 
 def test_wrong_actions_and_options_are_refused(data):
     env = WidthDepthBatchEnv(data, max_branches=WIDTH)
-    for options in ({"question": 0}, {"gamma": 1.0}):
-        with pytest.raises(InputError, match="unknown option"):
-            env.reset(options=options)
+    with pytest.raises(InputError, match="unknown option 'gamma'"):
+        env.reset(options={"gamma": 1.0})
+    with pytest.raises(InputError, match="option 'question' is 2"):
+        env.reset(options={"question": 2})
+    with pytest.raises(InputError, match="question is 2"):
+        env.environment.reset(jax.random.key(0), env.params, 2)
     with pytest.raises(InputError, match="different branches"):
         env.reset(options={"order": [0] * WIDTH})
     env.reset(seed=0)

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float, Float32, Int, Int32, PRNGKeyArray
 
 from autotts_jax.checks import check_int
+from autotts_jax.core import keys
 from autotts_jax.core.batch import charge, most_urgent, view_after
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.core.votes import MOST_BRANCHES
@@ -20,7 +21,7 @@ from autotts_jax.envs.params import draw_orders
 from autotts_jax.envs.spaces import Box, Dict
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
-from autotts_jax.typing import Array
+from autotts_jax.typing import Array, Scalar
 
 QUESTION_FEATURES = ("branches", "leader", "runner_up", "voters", "tokens")
 """What is observed of each question: branches read, votes of the two leading answers and all votes, as shares
@@ -33,13 +34,15 @@ class BatchParams:
     """The parameters of `WidthDepthBatch`.
 
     Attributes:
-        matrix: the probe matrix of the Q questions.
+        matrix: the probe matrix.
+        sets: the questions of each cell, a row each, then ``NONE`` where others have more. Shape (C, Q).
         orders: branch orders that episodes draw from, of N branches.
-        budget: B, tokens of all questions. Shape ().
+        budget: B, tokens of all questions of a set. Shape ().
         max_branches: W of the environment that they were made for (static).
     """
 
     matrix: ProbeMatrix
+    sets: Int32[Array, "C Q"]
     orders: BranchOrders
     budget: Int32[Array, ""]
     max_branches: int = dataclasses.field(metadata={"static": True})
@@ -51,22 +54,29 @@ class BatchState:
     """Where a batch stands.
 
     Attributes:
+        cell: row of the questions in `BatchParams.sets`. Shape ().
         order: branches of each question in the order in which they are read. Shape (Q, W).
-        reads: branches read of each question. Shape (Q,).
+        reads: branches read of each question, W where there is none. Shape (Q,).
         spent: tokens spent. Shape ().
         shown: `QUESTION_FEATURES` of each question. Shape (Q, 5).
         answer: id of what each would answer now, ``NONE`` for none. Shape (Q,).
+        time: steps taken. Shape ().
     """
 
+    cell: Int32[jax.Array, ""]
     order: Int[jax.Array, "Q W"]
     reads: Int32[jax.Array, " Q"]
     spent: Int32[jax.Array, ""]
     shown: Float32[jax.Array, "Q 5"]
     answer: Int32[jax.Array, " Q"]
+    time: Int32[jax.Array, ""]
 
 
 class WidthDepthBatch(Functional):
     """Many questions under one token budget: `autotts_jax.core.spend`, a round a step.
+
+    **Reset.** An episode draws a cell, whose questions are the Q of its set, and one of the branch orders.
+    Where cells differ in size, Q is the largest, and smaller ones have questions without branches at the end.
 
     **Action**: an index for each of the Q questions, float32 of shape (Q,). The ``at_once`` questions with
     the largest read a branch each, to its end; of equals the earlier is first; ``-inf`` leaves a question,
@@ -90,7 +100,7 @@ class WidthDepthBatch(Functional):
         at_once: k, questions that read a branch at a time.
     """
 
-    reset_options = ("order",)
+    reset_options = ("question", "order")
 
     def __init__(self, max_branches: int = 64, *, at_once: int = 1):
         self.max_branches = check_int("max_branches", max_branches, 1, MOST_BRANCHES)
@@ -100,8 +110,9 @@ class WidthDepthBatch(Functional):
         """Makes the parameters that the environment is played with.
 
         Args:
-            matrix: the probe matrix of the questions; it goes to the default device.
-            budget: B, tokens of all questions; that of W / 4 branches for each when None.
+            matrix: the probe matrix; every cell is a set. It goes to the default device.
+            budget: B, tokens of all questions of a set; when None, those of W / 4 branches for each, in the
+                mean over sets.
             seed: the seed of the branch orders, in 0 … 2³² - 1.
 
         Raises:
@@ -109,14 +120,20 @@ class WidthDepthBatch(Functional):
                 process is a fork of one that has used JAX.
         """
         branches = self._recorded_branches(matrix)
+        cell = np.asarray(matrix.cell)
+        of_cells = [np.flatnonzero(cell == one) for one in np.unique(cell)]
+        sets = np.full((len(of_cells), max(map(len, of_cells))), NONE, np.int32)
+        for row, questions in zip(sets, of_cells, strict=True):
+            row[: len(questions)] = questions
         tokens = np.asarray(matrix.tokens)
         most = MAX_TOKENS - self.at_once * int(tokens.max())
         if budget is None:
             mean = tokens.sum(axis=1) / np.maximum((tokens > 0).sum(axis=1), 1)
-            budget = min(max(int(mean.sum() * self.max_branches / 4), 1), most)
+            budget = min(max(int(mean.sum() / len(sets) * self.max_branches / 4), 1), most)
         matrix = jax.device_put(dataclasses.replace(matrix, signals={}))
         return BatchParams(
             matrix=matrix,
+            sets=jnp.asarray(sets),
             orders=draw_orders(matrix, branches, seed),
             budget=jnp.int32(check_int("the token budget", budget, 1, most)),
             max_branches=self.max_branches,
@@ -139,7 +156,7 @@ class WidthDepthBatch(Functional):
             params: the parameters; `default_params` when None.
         """
         params = params or self.default_params
-        return Box(-np.inf, np.inf, (params.matrix.num_questions,), np.float32)
+        return Box(-np.inf, np.inf, params.sets.shape[1:], np.float32)
 
     def observation_space(self, params: BatchParams) -> spaces.Space[Any]:
         """Makes the space of observations.
@@ -147,7 +164,7 @@ class WidthDepthBatch(Functional):
         Args:
             params: the parameters.
         """
-        questions = params.matrix.num_questions
+        questions = params.sets.shape[1]
         mask = np.ones(questions, bool)
         return Dict(
             {
@@ -158,33 +175,42 @@ class WidthDepthBatch(Functional):
         )
 
     def reset_env(
-        self, key: PRNGKeyArray, params: BatchParams, order: Int[Array, " W"] | None = None
+        self,
+        key: PRNGKeyArray,
+        params: BatchParams,
+        question: Scalar | None = None,
+        order: Int[Array, " W"] | None = None,
     ) -> tuple[Observation, BatchState]:
         """Starts an episode.
 
         Args:
             key: random key of the episode.
             params: the parameters.
+            question: index of a question in the matrix, whose set is played; the set is drawn when None.
             order: branches in the order in which every question reads them; drawn when None.
 
         Raises:
-            InputError: the parameters are of another width.
+            InputError: the parameters are of another width, or ``question`` or ``order`` is out of range
+                (known when it is not an array of JAX).
         """
-        self._check_width(params)
-        questions = jnp.arange(params.matrix.num_questions)
-        if order is None:
-            row = jax.random.randint(key, (), 0, params.orders.num_rows)
-            orders = jax.vmap(lambda question: params.orders.of(question, row)[: self.max_branches])(
-                questions
-            )
+        self._check(params, question, order)
+        word = keys.bits(key, 2)
+        if question is None:
+            cell = word[0] % len(params.sets)
         else:
-            orders = jnp.broadcast_to(jnp.asarray(order), (params.matrix.num_questions, self.max_branches))
+            cell = jnp.argmax(jnp.any(params.sets == question, axis=1))
+        questions = params.sets[cell]
+        if order is None:
+            rows = jnp.full_like(questions, word[1] % params.orders.num_rows)
+            order = params.orders.of(questions, rows)[:, : self.max_branches]
         state = BatchState(
-            order=jnp.asarray(orders, jnp.int16),
-            reads=jnp.zeros(questions.size, jnp.int32),
+            cell=cell.astype(jnp.int32),
+            order=jnp.broadcast_to(jnp.asarray(order, jnp.int16), (questions.size, self.max_branches)),
+            reads=jnp.where(questions == NONE, self.max_branches, 0),
             spent=jnp.int32(0),
             shown=jnp.zeros((questions.size, len(QUESTION_FEATURES)), jnp.float32),
             answer=jnp.full(questions.size, NONE, jnp.int32),
+            time=jnp.int32(0),
         )
         return self.get_obs(state, params), state
 
@@ -211,29 +237,32 @@ class WidthDepthBatch(Functional):
         """
         self._check_width(params)
         matrix, width = params.matrix, self.max_branches
+        questions = params.sets[state.cell]
         invalid = jnp.isnan(action)
         index = jnp.where(invalid | (state.reads == width), -jnp.inf, action)
-        chosen, wanted = most_urgent(index, min(self.at_once, matrix.num_questions))
-        reads = state.reads[chosen]
-        branch = state.order[chosen, jnp.minimum(reads, width - 1)]
-        total, paid = charge(jnp.asarray(matrix.tokens)[chosen, branch], wanted, state.spent, params.budget)
+        chosen, wanted = most_urgent(index, min(self.at_once, index.size))
+        asked, order, reads = questions[chosen], state.order[chosen], state.reads[chosen]
+        branch = jnp.take_along_axis(order, jnp.minimum(reads, width - 1)[:, None], axis=1)[:, 0]
+        total, paid = charge(jnp.asarray(matrix.tokens)[asked, branch], wanted, state.spent, params.budget)
         reads += paid
         finals = matrix.finals()
 
-        def look(question: Array, reads: Array) -> tuple[Array, Array]:
-            view = view_after(matrix, question, state.order[question], reads, finals)
+        def look(question: Array, order: Array, reads: Array) -> tuple[Array, Array]:
+            view = view_after(matrix, question, order, reads, finals)
             vote = view.vote_finals()
             counts = jnp.stack([reads, vote.top1, vote.top2, vote.voters]) / width
             shown = jnp.append(counts, view.tokens / params.budget).astype(jnp.float32)
             return shown, vote.winner(view.answer_keys).astype(jnp.int32)
 
-        shown, answer = jax.vmap(look)(chosen, reads)
-        after = BatchState(
-            order=state.order,
-            reads=state.reads.at[chosen].set(reads),
+        shown, answer = jax.vmap(look)(asked, order, reads)
+        changed = jnp.where(paid, chosen, index.size)
+        after = dataclasses.replace(
+            state,
+            reads=state.reads.at[changed].set(reads, mode="drop"),
             spent=jnp.max(jnp.where(paid, total, state.spent)),
-            shown=state.shown.at[chosen].set(shown),
-            answer=state.answer.at[chosen].set(answer),
+            shown=state.shown.at[changed].set(shown, mode="drop"),
+            answer=state.answer.at[changed].set(answer, mode="drop"),
+            time=state.time + 1,
         )
         accuracy = _accuracy(after, params)
         ended = ~jnp.any(wanted) | jnp.any(wanted != paid) | jnp.all(after.reads == width)
@@ -276,5 +305,6 @@ class WidthDepthBatch(Functional):
 
 
 def _accuracy(state: BatchState, params: BatchParams) -> Float32[Array, ""]:
-    right = (state.answer == jnp.asarray(params.matrix.gold)) & (state.answer != NONE)
-    return jnp.mean(right, dtype=jnp.float32)
+    questions = params.sets[state.cell]
+    right = (state.answer == jnp.asarray(params.matrix.gold)[questions]) & (state.answer != NONE)
+    return jnp.mean(right, dtype=jnp.float32, where=questions != NONE)

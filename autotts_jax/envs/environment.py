@@ -272,6 +272,28 @@ class Functional(abc.ABC):
                 f"{self.max_branches}; make them with its make_params"
             )
 
+    def _check(self, params: Any, question: Any = None, order: Any = None, gamma: Any = None) -> None:
+        """Checks what is known when a function is traced."""
+        self._check_width(params)
+        if isinstance(question, int | float | np.generic):
+            check_int("question", question, 0, params.matrix.num_questions - 1)
+        if isinstance(gamma, int | float | np.generic):
+            gamma_range(check_float("gamma", gamma, 0))
+        if order is not None:
+            self._check_order(order, params.matrix.num_branches)
+
+    def _check_order(self, order: Any, recorded: int) -> None:
+        """Checks branches in opening order; which ones they are is known when they are not a JAX array."""
+        width, known = self.max_branches, not isinstance(order, jax.Array)
+        array = np.asarray(order) if known else order
+        if array.shape != (width,) or not jnp.issubdtype(array.dtype, jnp.integer):
+            raise InputError(
+                f"order has shape {array.shape} and dtype {array.dtype}, but it must name {width} branches, "
+                f"integers of shape ({width},)"
+            )
+        if known and not different_branches(array, recorded):
+            raise InputError(f"order must name {width} different branches of 0 … {recorded - 1}")
+
 
 class Environment(Functional):
     """The common part of all environments. Instances hold static settings only; equal ones hash alike.
@@ -686,28 +708,6 @@ class Environment(Functional):
     def _keeps_all(self) -> bool:
         """Whether pools keep what only a custom aggregate may ask for."""
         return self.aggregate not in AGGREGATES.values()
-
-    def _check(self, params: EnvParams, question: Any = None, order: Any = None, gamma: Any = None) -> None:
-        """Checks what is known when a function is traced."""
-        self._check_width(params)
-        if isinstance(question, int | float | np.generic):
-            check_int("question", question, 0, params.matrix.num_questions - 1)
-        if isinstance(gamma, int | float | np.generic):
-            gamma_range(check_float("gamma", gamma, 0))
-        if order is not None:
-            self._check_order(order, params.matrix.num_branches)
-
-    def _check_order(self, order: Any, recorded: int) -> None:
-        """Checks branches in opening order; which ones they are is known when they are not a JAX array."""
-        width, known = self.max_branches, not isinstance(order, jax.Array)
-        array = np.asarray(order) if known else order
-        if array.shape != (width,) or not jnp.issubdtype(array.dtype, jnp.integer):
-            raise InputError(
-                f"order has shape {array.shape} and dtype {array.dtype}, but it must name {width} branches, "
-                f"integers of shape ({width},)"
-            )
-        if known and not different_branches(array, recorded):
-            raise InputError(f"order must name {width} different branches of 0 … {recorded - 1}")
 
     # --- what a policy can be played with, outside an environment too ------------------------------------
 

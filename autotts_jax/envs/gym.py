@@ -175,7 +175,8 @@ class WidthDepthBatchEnv(WidthDepthEnv):
     """`WidthDepthBatch`, one episode at a time; see `WidthDepthEnv`. Nothing is rendered.
 
     Settings are ``max_branches``, ``at_once``, ``budget`` and ``seed``. ``info`` is that of its `step_env`.
-    Of the options of `reset` there is ``order``, the same for all questions.
+    Of the options of `reset` there are ``question``, whose cell is played, and ``order``, the same for all
+    questions.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012

@@ -49,13 +49,30 @@ TASK_SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 """The settings of the benchmark's tasks that have data of their own, by name; plain JSON."""
 
+BATCH_TOKENS: Mapping[str, int] = {"easy": 18_000, "medium": 24_000, "hard": 30_000}
+"""Tokens for each question, about two branches of it, in the batches of the tasks that have them."""
+
 TASK_ENVIRONMENTS: Mapping[str, Registered] = {
     f"{kind}-{task.title()}-{part.title()}-v0": Registered(kind, {**settings, "part": part, "obs": "flat"})
     for task, settings in TASK_SETTINGS.items()
     for kind in ("WidthDepth", "WidthDepthRounds", "WidthDepthMacro")
     for part in ("train", "validation", "test")
+} | {
+    f"WidthDepthBatch-{task.title()}-{part.title()}-v0": Registered(
+        "WidthDepthBatch",
+        {
+            "data": TASK_SETTINGS[task]["data"],
+            "part": part,
+            "max_branches": TASK_SETTINGS[task]["max_branches"],
+            "at_once": 10,
+            "budget": tokens * questions,
+        },
+    )
+    for task, tokens in BATCH_TOKENS.items()
+    for part, questions in (("train", 500), ("validation", 250), ("test", 500))
 }
-"""The environments of the tasks by id, as ``WidthDepthMacro-Laptop-Train-v0``; observations are flat."""
+"""The environments of the tasks by id, as ``WidthDepthMacro-Laptop-Train-v0``; observations are flat but for
+batches."""
 
 
 def register() -> None:

@@ -193,6 +193,6 @@ def test_a_batch_is_an_environment_of_gymnax():
     spaces = wrapped.observation_space().spaces
     assert observation.keys() == spaces.keys()
     assert all(space.contains(observation[name]) for name, space in spaces.items())
-    assert wrapped.action_space().shape == (len(data),)
-    observation, *_ = wrapped.step(KEY, state, jnp.zeros(len(data)))
+    assert wrapped.action_space().shape == (len(data) // len(data.cells),)
+    observation, *_ = wrapped.step(KEY, state, jnp.zeros(wrapped.action_space().shape))
     assert observation["questions"][0, 0] == pytest.approx(1 / 5)
