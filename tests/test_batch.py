@@ -26,7 +26,7 @@ from autotts_jax.experiments import ORACLE, branch_orders
 from autotts_jax.experiments.batch import concave_slopes, read_by_oracle, redrawn
 from autotts_jax.intervals import Questions
 from autotts_jax.policies import ALLOCATORS, LinearIndex, Uniform, as_allocator, save_weights
-from autotts_jax.replay import NONE, ProbeMatrix, repo100_orders, stack
+from autotts_jax.replay import NONE, ProbeMatrix, repo100_orders, select_part, stack
 from autotts_jax.training import EvolutionSettings, train_allocator
 
 QUESTIONS, BRANCHES, WIDTH, SEEDS = 5, 6, 5, 2
@@ -472,6 +472,7 @@ def test_intervals_are_those_of_questions_where_no_question_takes_from_another()
 
 def test_the_command_prints_the_table_and_writes_the_files(run, tmp_path):
     play = ("batch", "--data", "smollm2", "--seeds", 2, "--max-branches", 8, "--out", tmp_path / "out")
+    play += ("--part", "test")
     status, out, err = run(*play, "--allocators", "uniform, naive", "--budgets", "5000, 9000")
     assert (status, err) == (0, "")
     lines = [line.rstrip() for line in out.splitlines()]
@@ -481,6 +482,8 @@ def test_the_command_prints_the_table_and_writes_the_files(run, tmp_path):
     assert max(map(len, lines[:-1])) <= 80
     written = {file.name for file in (tmp_path / "out").iterdir()}
     assert written == {"episodes.parquet", "manifest.json", "report.html", "summary.csv"}
+    questions = pq.read_table(tmp_path / "out" / "episodes.parquet")["question"].unique().to_pylist()
+    assert questions == [q.index for q in select_part(at.load("smollm2"), "test").questions]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,6 +17,7 @@ from autotts_jax.cli.options import (
     utf8,
 )
 from autotts_jax.errors import InputError
+from autotts_jax.replay import select_part
 
 
 def batch(
@@ -38,6 +39,10 @@ def batch(
         ),
     ] = "uniform,asc,naive,dirichlet,oracle",
     encoding: EncodingOption = "exact",
+    part: Annotated[
+        Literal["train", "validation", "test"] | None,
+        typer.Option(help="The questions of one part alone, as in bench.", show_default="all"),
+    ] = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="Play seeds 0 to N - 1.")] = 100,
     max_branches: BranchesOption = None,
     at_once: Annotated[int, typer.Option(metavar="K", help="Questions that read a branch at a time.")] = 1,
@@ -56,6 +61,8 @@ def batch(
         check_folder(out, evaluation=True)
         on_progress("reading data", 0, 0)
         dataset = at.load(data or "synthetic", encoding)
+        if part is not None:
+            dataset = select_part(dataset, part)
         devices.pin_devices()
         on_progress("playing", 0, 0)
         result = at.evaluate_batch(
