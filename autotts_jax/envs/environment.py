@@ -133,15 +133,19 @@ class Functional(abc.ABC):
 
     @classmethod
     def with_data(
-        cls, data: Data | None = None, encoding: str = EXACT, part: str | None = None, **settings: Any
+        cls,
+        settings: Mapping[str, Any],
+        data: Data | None = None,
+        encoding: str = EXACT,
+        part: str | None = None,
     ) -> tuple[Self, Any, Int[np.ndarray, " Q"]]:
         """Makes the environment and its parameters over data.
 
         Args:
+            settings: settings of the class and of its `make_params`, where ``cost`` is a name or a model.
             data: the questions; the embedded ones of `default_data` when None.
             encoding: when answers in files are equal, ``exact`` or ``equiv``.
             part: the questions of one part alone; all when None.
-            **settings: settings of the class and of its `make_params`, where ``cost`` is a name or a model.
 
         Returns:
             Both, and how many branches of each question are recorded.

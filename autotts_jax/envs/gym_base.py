@@ -65,7 +65,7 @@ class GymBase:
         if render_mode is not None:
             check_choice("render_mode", render_mode, self.metadata["render_modes"])
         _refuse_forked_workers()
-        self.environment, self.params, self._recorded = self.kind.with_data(data, encoding, part, **settings)
+        self.environment, self.params, self._recorded = self.kind.with_data(settings, data, encoding, part)
         self.render_mode = render_mode
         self._space = _shown_space(self.environment, self.environment.observation_space(self.params))
         keep_history = render_mode is not None and getattr(self.environment, "obs", None) != "history"

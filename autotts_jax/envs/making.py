@@ -60,10 +60,8 @@ def make(
     registered = find_environment(name)
     settings = {**registered.settings, **settings}
     of_id, part_of_id = (settings.pop(key, None) for key in ("data", "part"))
-    kind = KINDS[registered.kind]
-    kind.split_settings(settings)  # refuses what is none, as an encoding
-    env, params, _ = kind.with_data(
-        of_id if data is None else data, part=part_of_id if part is None else part, **settings
+    env, params, _ = KINDS[registered.kind].with_data(
+        settings, of_id if data is None else data, part=part_of_id if part is None else part
     )
     return env, params
 
