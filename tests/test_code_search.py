@@ -312,7 +312,7 @@ def test_files_leave_the_candidates_of_rules_as_they_are(tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_good_files_climb_and_the_best_is_tested(tmp_path, monkeypatch):
     """The model raises the votes from round to round, and now and then writes something else."""
     monkeypatch.setattr(file_rounds, "FINAL_ORDERS", range(12, 14))

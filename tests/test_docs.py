@@ -80,9 +80,10 @@ def checkout(tmp_path, monkeypatch):
 
 
 def marks(name):
-    """The marks of a document: a search plays more than it compiles, and the benchmark takes minutes."""
+    """The marks of a document: a search plays more than it compiles, and three take minutes."""
     shipped = [pytest.mark.shipped] * name.startswith(("discovery", "README"))
-    return [*shipped, pytest.mark.nightly if name in ("benchmark.md", "collect.md") else pytest.mark.slow]
+    long = name in ("benchmark.md", "collect.md", "ppo.md")
+    return [*shipped, pytest.mark.nightly if long else pytest.mark.slow]
 
 
 @pytest.mark.usefixtures("checkout")

@@ -24,9 +24,9 @@ ROW = re.compile(r"^(\S+) +(-?\d\.\d+) ± \d\.\d+ +(\d+\.\d+) ", re.MULTILINE)
     [
         ("train_purejaxrl_ppo.py", (), "purejax"),
         ("train_cleanrl_ppo.py", TORCH, "cleanrl"),
-        # The next one trains with the same function.
+        # Stable-Baselines3 also trains in quick tests.
         pytest.param("train_sb3_ppo.py", SB3, "sb3", marks=pytest.mark.nightly),
-        ("train_maskable_ppo.py", SB3, "maskable"),
+        pytest.param("train_maskable_ppo.py", SB3, "maskable", marks=pytest.mark.nightly),
     ],
 )
 def test_training_examples_run(script, needs, name, tmp_path):

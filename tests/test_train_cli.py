@@ -344,10 +344,8 @@ def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(whole):
     assert (policy.trained_on.least_interval, policy.trained_on.most_interval) == (500, 500)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "whole", ["ppo", pytest.param("evolution", marks=pytest.mark.nightly)], indirect=True
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("whole", ["ppo", "evolution"], indirect=True)
 def test_two_processes_do_what_one_does(whole):
     """With as many devices in all; a signal to one of them stops both, and they go on."""
     run = whole.folder / "two"

@@ -32,7 +32,7 @@ validate_every = 1
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_folds_are_compared_on_what_each_was_trained_without(tmp_path):
     for model in SYNTHETIC_MODELS[:2]:
         for benchmark, seed in (("seen", 0), ("unseen", 1)):

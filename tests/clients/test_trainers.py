@@ -11,9 +11,10 @@ import pytest
 
 from autotts_jax.envs import ENVIRONMENTS
 
-torch = pytest.importorskip(
-    "torch", reason="PyTorch is not installed; make test-clients has an environment with it"
+pytest.importorskip(
+    "torchrl", reason="TorchRL is not installed; make test-clients has an environment with it"
 )
+torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of the trainers
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
