@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import scipy.stats
 
 import autotts_jax as at
 from autotts_jax.experiments import benchmark
@@ -231,17 +232,23 @@ def test_the_results_are_written(result, tmp_path):
 
 
 @pytest.mark.slow
-def test_learning_curves_are_drawn_of_results(result, tmp_path):
+def test_learning_curves_are_drawn_of_results_and_more_steps_compared(result, tmp_path):
     result.save(tmp_path / "run")
-    command = [
-        sys.executable,
-        BENCHMARKS / "learning_curves.py",
-        tmp_path / "run" / "scores.csv",
-        "--out",
-        tmp_path / "a.png",
+    objectives = {10: [0.1, 0.3, 0.2], 100: [0.5, 0.6, 0.9, 0.7]}
+    rows = [
+        f"other,mine,{steps},{len(found)},{np.mean(found)},{scipy.stats.sem(found)}"
+        for steps, found in objectives.items()
     ]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    header = "task,name,steps,training_seeds,objective,objective_se"
+    (tmp_path / "other.csv").write_text("\n".join([header, *rows]))
+    files = [tmp_path / "run" / "scores.csv", tmp_path / "other.csv", "--out", tmp_path / "a.png"]
+    command = [sys.executable, BENCHMARKS / "learning_curves.py", *files]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    low, high = scipy.stats.ttest_ind(objectives[100], objectives[10], equal_var=False).confidence_interval()
+    told = f"other mine, 10 to 100 steps: {(low + high) / 2:+.3f} ± {(high - low) / 2:.3f}"
+    assert done.stdout.splitlines()[-1] == told
+    assert done.stdout.startswith("learner, 10 to 20 steps: ")
 
 
 @pytest.mark.slow
