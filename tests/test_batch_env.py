@@ -118,7 +118,6 @@ def test_what_has_no_branch_left_is_left_and_nan_is_told(data):
     assert (ended, info["tokens"]) == (True, 0)
 
 
-@pytest.mark.filterwarnings("ignore:.*symmetric and normalized space", "ignore:.*infinity. This is probably")
 def test_check_env_finds_nothing():
     data = synthetic(questions=10, branches=16)
     check_env(gymnasium.make(TASK, data=data).unwrapped, skip_render_check=True)

@@ -108,8 +108,10 @@ def test_bad_options(options, message):
         envs.reset()
 
 
-@pytest.mark.filterwarnings("ignore:Your observation branches has an unconventional shape")
-@pytest.mark.parametrize("name", ["WidthDepth-v0", "WidthDepthRounds-v0", "WidthDepthMacroSmall-v0"])
+@pytest.mark.filterwarnings("ignore:Your observation (branches|questions) has an unconventional shape")
+@pytest.mark.parametrize(
+    "name", ["WidthDepth-v0", "WidthDepthRounds-v0", "WidthDepthMacroSmall-v0", "WidthDepthBatch-v0"]
+)
 def test_the_checker_of_stable_baselines3_finds_nothing(name):
     checker = pytest.importorskip("stable_baselines3.common.env_checker", reason="autotts-jax[sb3]")
     checker.check_env(gymnasium.make(name, **SETTINGS))  # a warning is an error
@@ -120,6 +122,7 @@ def test_the_checker_of_stable_baselines3_finds_nothing(name):
     ("module", "name", "policy", "id_", "settings"),
     [
         ("stable_baselines3", "PPO", "MultiInputPolicy", "WidthDepthRounds-v0", {}),
+        ("stable_baselines3", "PPO", "MultiInputPolicy", "WidthDepthBatch-v0", {}),
         ("stable_baselines3", "DQN", "MlpPolicy", "autotts_jax/WidthDepthMacroSmall-v0", {}),
         ("sb3_contrib", "MaskablePPO", "MultiInputPolicy", "WidthDepthRounds-v0", {"mask_in_obs": True}),
     ],

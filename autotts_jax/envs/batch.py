@@ -80,7 +80,8 @@ class WidthDepthBatch(Functional):
 
     **Action**: an index for each of the Q questions, float32 of shape (Q,). The ``at_once`` questions with
     the largest read a branch each, to its end; of equals the earlier is first; ``-inf`` leaves a question,
-    and those without a further branch are left anyway.
+    and those without a further branch are left anyway. As only their order counts, the space is from -1 to 1,
+    which trainers want, but any other number is taken too.
 
     **Observation**: ``{"questions": float32 (Q, 5), "left": float32 (1,), "action_mask": bool (Q,)}``:
     `QUESTION_FEATURES`; the share of the budget that is left; and which questions have a branch to read.
@@ -126,7 +127,7 @@ class WidthDepthBatch(Functional):
         for row, questions in zip(sets, of_cells, strict=True):
             row[: len(questions)] = questions
         tokens = np.asarray(matrix.tokens)
-        most = MAX_TOKENS - self.at_once * int(tokens.max())
+        most = MAX_TOKENS - min(self.at_once, sets.shape[1]) * int(tokens.max())
         if budget is None:
             mean = tokens.sum(axis=1) / np.maximum((tokens > 0).sum(axis=1), 1)
             budget = min(max(int(mean.sum() / len(sets) * self.max_branches / 4), 1), most)
@@ -150,13 +151,13 @@ class WidthDepthBatch(Functional):
         return 1
 
     def action_space(self, params: BatchParams | None = None) -> Box:
-        """Makes the space of actions: any number for each question.
+        """Makes the space of actions: a number for each question, from -1 to 1.
 
         Args:
             params: the parameters; `default_params` when None.
         """
         params = params or self.default_params
-        return Box(-np.inf, np.inf, params.sets.shape[1:], np.float32)
+        return Box(-1, 1, params.sets.shape[1:], np.float32)
 
     def observation_space(self, params: BatchParams) -> spaces.Space[Any]:
         """Makes the space of observations.
