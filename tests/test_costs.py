@@ -93,6 +93,8 @@ def test_what_memory_does_not_hold_is_decoded_in_turns():
     small = dataclasses.replace(MACHINE, memory=200.0 + 120.0)
     difference = cost_of("latency", small).of(EPISODE) - cost_of("latency").of(EPISODE)
     assert difference == pytest.approx(40 * (2 * step(1, 30) - step(2, 30)))
+    of_two = [cost_of("latency", machine, batch=2).device_seconds(EPISODE) for machine in (small, MACHINE)]
+    assert of_two[0] - of_two[1] == pytest.approx((80 + 16) * (2 * step(1, 30) - step(2, 30)) / 2)
 
 
 def test_flops_and_byte_seconds():
