@@ -532,41 +532,62 @@ def test_signals_weigh_votes(matrix):
     assert chosen[0] != chosen[1]
 
 
+@jax.jit
+def begun(policy, matrix, order):
+    """What the policy remembers before the first branch, and the pool."""
+    empty = ReplayPool.begin(matrix, 0, order)
+    return policy.init(empty.view()), empty
+
+
+@jax.jit
+def after(policy, memory, pool, open, advance, prune):
+    """Memory, pool and view once the policy has taken notice of an action, and its answer then."""
+    pool = pool.step(Action(open=open, advance=advance, prune=prune))
+    view = pool.view()
+    memory = seen(memory, view)
+    return memory, pool, view, policy.answer(memory, view)
+
+
+def act(policy, memory, pool, open=0, advance=(), prune=()):
+    """As `after`, with branches to advance by 100 and to prune."""
+    advance, prune = (np.isin(np.arange(8), branches) for branches in (advance, prune))
+    return after(policy, memory, pool, open, 100 * advance, prune)
+
+
 def test_what_a_weight_is_read_from(matrix):
-    [(memory, view), *_] = last_states(thorough(), matrix, orders(1, 8), [0])
+    plain = policy()
+    memory, pool = begun(plain, matrix, orders(1, 8)[0])
+    for step in range(8):  # opened one after another, and read on side by side
+        memory, pool, view, _ = after(plain, memory, pool, 1, np.arange(8) < step, np.zeros(8, bool))
     depth, streak = np.asarray(view.depth), np.asarray(memory.state.tracker.streak)
     assert depth.min() > 0
+    assert len(set(depth)) > 1
     assert len(set(streak)) > 1
     expected = {"depth": depth / 10, "log_depth": np.log(depth), "streak": streak / 10}
-    read = network.vote_inputs(view, memory.state.tracker)
+    read = jax.jit(network.vote_inputs)(view, memory.state.tracker)
     np.testing.assert_allclose(read, [expected[name] for name in network.VOTE_INPUTS], rtol=1e-6)
 
 
 def test_only_finals_of_active_branches_have_weight(matrix):
     """Whatever a pruned branch, an unfinished one, or one without an answer would weigh."""
     heavy = weighing(policy(), 100, 0, 0)
-    empty = ReplayPool.begin(jax.tree.map(jnp.asarray, matrix), 0, orders(1, 4)[0])
-    memory = heavy.init(empty.view())
-    assert int(heavy.answer(memory, empty.view()).leader) == NONE
-    pool = empty.step(Action(open=4))
-    memory = seen(memory, pool.view())
+    memory, pool = begun(heavy, matrix, orders(1, 8)[0])
+    memory, pool, _, vote = act(heavy, memory, pool)
+    assert int(vote.leader) == NONE
+    memory, pool, *_ = act(heavy, memory, pool, open=4)
     for branch in range(3):
-        pool = pool.step(Action(advance=100 * (np.arange(4) == branch)))
-        memory = seen(memory, pool.view())
-        vote = heavy.answer(memory, pool.view())
+        memory, pool, _, vote = act(heavy, memory, pool, advance=[branch])
         assert bool(pool.finished[vote.leader])
     deepest = int(np.argmax(pool.depth))
-    assert int(heavy.answer(memory, pool.view()).leader) == deepest
-    pruned = pool.step(Action(prune=np.arange(4) == deepest))
-    assert int(heavy.answer(memory, pruned.view()).leader) != deepest
+    assert int(vote.leader) == deepest
+    *_, vote = act(heavy, memory, pool, prune=[deepest])
+    assert int(vote.leader) != deepest
 
 
 def test_without_finals_the_latest_answers_vote(matrix):
     heavy = weighing(policy(), 100, 0, 0)
-    empty = ReplayPool.begin(jax.tree.map(jnp.asarray, matrix), 0, orders(1, 8)[0])
-    view = empty.step(Action(open=8)).view()
-    memory = seen(heavy.init(empty.view()), view)
-    counts = observations.vote_counts(view, memory.state.tracker)
+    memory, _, view, vote = act(heavy, *begun(heavy, matrix, orders(1, 8)[0]), open=8)
+    counts = jax.jit(observations.vote_counts)(view, memory.state.tracker)
     assert not counts.final.any()
     assert counts.latest.voters > 0
-    assert jax.tree.map(int, heavy.answer(memory, view)) == jax.tree.map(int, counts.latest)
+    assert jax.tree.map(int, vote) == jax.tree.map(int, counts.latest)

@@ -77,6 +77,12 @@ RESULTS = ["evaluate", "batch", "bench", "trace", "paper"]
 RACED = ["evaluate", "collect", "train", "discover", "answer --questions", "data convert"]
 """One command for each way of writing."""
 
+
+def each(commands):
+    """The commands, slow where one of `RACED` writes as they do."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name not in RACED)) for name in commands]
+
+
 FOLDERS = [*RESULTS, "collect", "train", "discover", "discover ablate", "answer --questions"]
 """Commands that take a folder for themselves."""
 
@@ -86,13 +92,13 @@ TAKEN = {"discover ablate": "out/default/0"}
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """What the commands read, and the results of those that play."""
+    """What the commands read, and what `evaluate` plays on it."""
     folder = tmp_path_factory.mktemp("inputs")
     return folder, prepared(folder)
 
 
 def prepared(folder):
-    """Writes what the commands read to a folder; gives the results of those that play, by their functions."""
+    """Writes what the commands read to a folder; gives an evaluation of the data there."""
     problems = (Problem("What is 2 + 2?", "4"), Problem("What is 2 + 3?", "5"))
     plan = Plan("sim", "sums", problems, num_branches=8, sampling=Sampling(interval=20, max_tokens=100))
     data = collect(plan, folder / "mine", LocalWorkers(SimulatedEngine()))
@@ -105,10 +111,19 @@ def prepared(folder):
             patched.setattr(training_entry, name, value)
         with tempfile.TemporaryDirectory() as warm:
             at.train(folder / "toy.toml", updates=1, out=Path(warm) / "run")
-    evaluated = at.evaluate(data, ["sc@2"], seeds=1, max_branches=8)
+    return at.evaluate(data, ["sc@2"], seeds=1, max_branches=8)
+
+
+PLAYING = ["batch", "certify", "bench", "trace", "paper", "discover distill"]
+
+
+@pytest.fixture(scope="module")
+def results(inputs):
+    """The results of the other commands that play, by their functions."""
+    evaluated = inputs[1]
+    data = evaluated.dataset
     scores = tuple(Score(name, None, 1, "sc@1", *[0.0] * 10) for name in ("sc@1", "published"))
     return {
-        (at, "evaluate"): evaluated,
         (at, "evaluate_batch"): at.evaluate_batch(data, "uniform", budgets=[99], seeds=1, max_branches=8),
         (at, "certify"): at.certify(data, "sc@8", epsilon=0.9, delta=0.5, seeds=1, max_branches=8),
         (at, "bench"): Benchmark(TASKS["laptop"], "test", 2, scores, evaluated),
@@ -132,11 +147,15 @@ class NoGrader(Grader):
 
 
 @pytest.fixture
-def run(run, inputs, tmp_path, monkeypatch):
+def run(run, inputs, tmp_path, monkeypatch, request):
     """Runs a command in a folder of its own; gives exit status and stderr."""
-    folder, results = inputs
+    folder, evaluated = inputs
     shutil.copytree(folder, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
+    results = {(at, "evaluate"): evaluated}
+    command = getattr(request.node, "callspec", None) and request.node.callspec.params.get("command")
+    if command in PLAYING and "run_in_full" not in request.fixturenames:
+        results |= request.getfixturevalue("results")
     shorten(monkeypatch, results)
 
     def run_line(command):
@@ -213,8 +232,10 @@ def in_the_middle_of_writing(monkeypatch, act):
 @pytest.mark.parametrize(
     ("number", "status", "command"),
     [
-        *((signal.SIGINT, 130, command) for command in WRITING if command != "evaluate"),
-        pytest.param(signal.SIGINT, 130, "evaluate", marks=pytest.mark.slow),
+        *(
+            pytest.param(signal.SIGINT, 130, command, marks=[pytest.mark.slow] * (command not in RACED))
+            for command in WRITING
+        ),
         (signal.SIGTERM, 143, "data convert"),
         *(
             pytest.param(signal.SIGTERM, 143, command, marks=pytest.mark.nightly)
@@ -348,7 +369,7 @@ def full_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("command", WRITING)
+@pytest.mark.parametrize("command", each(WRITING))
 def test_a_full_disk_is_one_message_and_loses_nothing(run, command, monkeypatch):
     with full_disk():
         code, told = run(command)
@@ -400,7 +421,7 @@ def read_only(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", WRITING)
+@pytest.mark.parametrize("command", each(WRITING))
 @pytest.mark.parametrize("there", [False, True])
 def test_a_folder_that_cannot_be_written_is_one_message(run, command, there, monkeypatch):
     if there and command not in FOLDERS:
@@ -424,7 +445,7 @@ def test_an_answer_needs_no_folder_to_write_to(run):
 # --- two processes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", FOLDERS)
+@pytest.mark.parametrize("command", each(FOLDERS))
 def test_a_folder_that_another_process_has_is_refused(run, command, monkeypatch):
     monkeypatch.setattr(result_files, "PATIENCE", 0)
     folder = TAKEN.get(command, "out")
@@ -451,7 +472,7 @@ def test_a_folder_that_another_process_removes_is_made_again(tmp_path, monkeypat
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("command", [name for name in WRITING if name not in FOLDERS])
+@pytest.mark.parametrize("command", each(name for name in WRITING if name not in FOLDERS))
 def test_of_two_that_write_a_file_the_last_one_wins(run, command, monkeypatch):
     inner = []
     in_the_middle_of_writing(monkeypatch, lambda: inner.append(run(command)))
@@ -543,7 +564,7 @@ READ = {
 """What each command reads, of its own folder where it goes on with one."""
 
 
-@pytest.mark.parametrize("command", READ)
+@pytest.mark.parametrize("command", each(READ))
 def test_a_damaged_file_is_named_and_nothing_written(run, command, monkeypatch):
     file = Path(READ[command])
     if file.parts[0] == "out":
@@ -642,7 +663,7 @@ def test_input_that_is_empty_is_named(run_in_full, command):
     assert files_of_run() == unfinished() == []
 
 
-@pytest.mark.parametrize("command", WRITING)
+@pytest.mark.parametrize("command", each(WRITING))
 def test_a_place_of_the_other_kind_is_left_as_it_is(run, command):
     """A file where a folder is to be written, or a folder where a file is."""
     out = Path(LINES[command].split()[-1])
@@ -664,11 +685,12 @@ def test_a_place_of_the_other_kind_is_left_as_it_is(run, command):
 @pytest.mark.parametrize(
     ("taker", "status", "command"),
     [
-        *(("a full disk", 2, name) for name in LINES),
-        *(
-            pytest.param("nobody", 1, name, marks=[pytest.mark.slow] * (name not in ("evaluate", "answer")))
-            for name in LINES
-        ),
+        pytest.param(taker, status, name, marks=[pytest.mark.slow] * (name not in quick))
+        for taker, status, quick in (
+            ("a full disk", 2, [*RACED, "answer"]),
+            ("nobody", 1, ["evaluate", "answer"]),
+        )
+        for name in LINES
     ],
 )
 def test_output_that_cannot_be_printed_costs_no_file(run, taker, status, command, monkeypatch):

@@ -29,6 +29,7 @@ from autotts_jax.terminal import printable
 from autotts_jax.training.report import training_report
 from autotts_jax.training.validation import Difference
 
+FEW = ("sc@1", "sc@2", "asc@4")
 CONTROLLERS = ("sc@1", "sc@2", "sc@4", "cmc@0.1", "cmc@0.5", "asc@4")
 
 
@@ -37,11 +38,16 @@ WIDTHS = [400, pytest.param(1280, marks=pytest.mark.nightly)]
 """Of a telephone, on which less fits, and of a screen."""
 
 
-@pytest.fixture(scope="module")
-def evaluation():
+def evaluated(controllers):
     """An evaluation of two models, with the latency as its cost."""
     cost = CostModel("latency", model="Qwen3-8B")
-    return at.evaluate(DATA, CONTROLLERS, seeds=3, max_branches=4, cost=cost)
+    return at.evaluate(DATA, controllers, seeds=3, max_branches=4, cost=cost)
+
+
+@pytest.fixture(scope="module")
+def evaluation():
+    """An evaluation of all controllers."""
+    return evaluated(CONTROLLERS)
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +55,14 @@ def results(evaluation, tmp_path_factory):
     """Its files."""
     folder = tmp_path_factory.mktemp("results")
     evaluation.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """The files of an evaluation of few controllers."""
+    folder = tmp_path_factory.mktemp("few")
+    evaluated(FEW).save(folder)
     return folder
 
 
@@ -66,14 +80,14 @@ def embedded(text):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1])
 
 
-def test_a_report_needs_nothing_else_and_has_the_numbers_of_the_files(results):
-    text = (results / "report.html").read_text(encoding="utf-8")
+def test_a_report_needs_nothing_else_and_has_the_numbers_of_the_files(few):
+    text = (few / "report.html").read_text(encoding="utf-8")
     assert "default-src 'none'" in html.unescape(text)
     elements, _, _ = text.partition('<script type="application/json"')
     assert not re.findall(r'(?:src|href)="(?!#|data:)', elements), "nothing is loaded"
     shown = embedded(text)["rows"]
-    rows = table(results, "summary.csv")
-    assert len(shown) == len(rows) == 3 * len(CONTROLLERS)
+    rows = table(few, "summary.csv")
+    assert len(shown) == len(rows) == 3 * len(FEW)
     for one, row in zip(shown, rows, strict=True):
         assert one["cell"] == f"{row['model']}/{row['benchmark']}"
         assert one["accuracy"] / 100 == pytest.approx(float(row["accuracy"]))
@@ -81,9 +95,9 @@ def test_a_report_needs_nothing_else_and_has_the_numbers_of_the_files(results):
             assert one[name] == pytest.approx(float(row[name])), name
 
 
-def test_charts_of_an_evaluation_are_valid(results):
+def test_charts_of_an_evaluation_are_valid(few):
     """They are written without being validated, which takes Altair longer than making them."""
-    charts = embedded((results / "report.html").read_text(encoding="utf-8"))["charts"]
+    charts = embedded((few / "report.html").read_text(encoding="utf-8"))["charts"]
     frontiers = [chart for by_cost in charts.pop("frontier").values() for chart in by_cost.values()]
     assert len(frontiers) == 3
     assert sorted(charts) == ["episode", "gains", "votes"]
@@ -94,10 +108,12 @@ def test_charts_of_an_evaluation_are_valid(results):
 HOSTILE = "</script><script>alert(1)</script><!--\u202e\u2028"
 
 
-@pytest.mark.parametrize("controller", [pytest.param("cmc", marks=pytest.mark.slow), "asc"])
-def test_an_episode_is_the_one_that_trace_plays(results, controller):
+@pytest.mark.parametrize(
+    ("folder", "controller"), [pytest.param("results", "cmc", marks=pytest.mark.slow), ("few", "asc")]
+)
+def test_an_episode_is_the_one_that_trace_plays(request, folder, controller):
     """Which depths were read and revealed in which round is told from few numbers a round."""
-    shown = embedded((results / "report.html").read_text(encoding="utf-8"))["episodes"]
+    shown = embedded((request.getfixturevalue(folder) / "report.html").read_text(encoding="utf-8"))["episodes"]
     assert len(shown) == len(DATA)
     assert len({(one["cell"], one["question"]) for one in shown}) == len(shown)
     one = shown[1]

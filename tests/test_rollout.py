@@ -121,7 +121,15 @@ def test_results_do_not_depend_on_lanes_or_devices(controllers):
     for lanes, devices in [(8, 2), (MANY_LANES, 1)]:
         other = rollout(controllers, matrix, ORDERS, episodes, lanes=lanes, devices=jax.devices()[:devices])
         chex.assert_trees_all_equal(figures(one), figures(other))
-    alone = rollout(controllers, matrix, ORDERS, Episodes(*(column[-1:] for column in episodes)))
+    alone = rollout(
+        controllers,
+        matrix,
+        ORDERS,
+        Episodes(*(column[-1:] for column in episodes)),
+        lanes=1,
+        devices=jax.devices()[:1],
+        capacity=len(episodes.question),
+    )
     chex.assert_trees_all_equal(figures(alone), {k: v[-1:] for k, v in figures(one).items()})
 
 
@@ -163,7 +171,7 @@ def test_processes_share_the_episodes(monkeypatch):
     chex.assert_trees_all_equal(together.ends, alone.ends)
 
 
-@pytest.mark.parametrize("hooks", ["none", "at_end", "after_round"])
+@pytest.mark.parametrize("hooks", ["none", pytest.param("at_end", marks=pytest.mark.slow), "after_round"])
 def test_one_compilation_serves_all_settings_orders_and_matrices_of_a_shape(hooks):
     """Hooks are made anew for each call: equal ones share a compilation."""
     Plain.traces.clear()
@@ -335,24 +343,38 @@ def skipped(controller, memory, pool):  # noqa: ARG001
     return pool.skipped
 
 
-def test_rounds_that_are_played_at_once_change_no_result():
-    """Where the critical path is added up every round is played alone."""
+def many_cmc():
     rng, fields = np.random.default_rng(0), [field.name for field in dataclasses.fields(CMC)]
     controllers = [CMC.of_beta(beta) for beta in (0, 0.5, 1)]
     for _ in range(12):
         whole = dict(zip(fields, rng.integers(0, 5, len(fields)).tolist(), strict=True))
         real = {name: float(rng.choice([-0.1, 0.0, 0.3, 0.9])) for name in ("threshold", "slack", "trend")}
         controllers.append(CMC(**whole | real | {"alpha": 0.5, "ema_window": 2}))
-    in_full = [AdaptiveConsistency(WIDTH, threshold) for threshold in (0.5, 0.8, 0.9, 2.0)]
-    for some in (controllers, [ShortM(4, 1), ShortM(3, 2), ShortM(2, 9)], in_full):
-        at_once, alone = (
-            rollout(some, random_matrix(5), ORDERS, grid(len(some)), hooks=Hooks(skipped, critical_path=path))
-            for path in (False, True)
-        )
-        assert not alone.ends.any()
-        assert np.sum(at_once.ends > 2) >= 5
-        at_once, alone = (played._replace(ends=None, critical_path=None) for played in (at_once, alone))
-        chex.assert_trees_all_equal(figures(at_once), figures(alone))
+    return controllers
+
+
+@pytest.mark.parametrize(
+    "controllers",
+    [
+        pytest.param(many_cmc(), marks=pytest.mark.slow),
+        [ShortM(4, 1), ShortM(3, 2), ShortM(2, 9)],
+        pytest.param(
+            [AdaptiveConsistency(WIDTH, threshold) for threshold in (0.5, 0.8, 0.9, 2.0)],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_rounds_that_are_played_at_once_change_no_result(controllers):
+    """Where the critical path is added up every round is played alone."""
+    episodes = grid(len(controllers))
+    at_once, alone = (
+        rollout(controllers, random_matrix(5), ORDERS, episodes, hooks=Hooks(skipped, critical_path=path))
+        for path in (False, True)
+    )
+    assert not alone.ends.any()
+    assert np.sum(at_once.ends > 2) >= 5
+    at_once, alone = (played._replace(ends=None, critical_path=None) for played in (at_once, alone))
+    chex.assert_trees_all_equal(figures(at_once), figures(alone))
 
 
 def test_reading_at_once_ends_where_a_budget_does():
@@ -404,23 +426,23 @@ def test_rounds_at_once_end_at_the_limit_of_rounds():
 
 
 @pytest.mark.parametrize(
-    "controllers",
+    ("controllers", "double"),
     [
-        {"cmc_beta0.5": CMC.of_beta(0.5), "cmc_beta1.0": CMC.of_beta(1.0)},
-        {"parallel_probe64": ParallelProbe(64)},
-        {"asc64": AdaptiveConsistency(64)},
+        ({"cmc_beta0.5": CMC.of_beta(0.5), "cmc_beta1.0": CMC.of_beta(1.0)}, False),
+        ({"parallel_probe64": ParallelProbe(64)}, False),
+        ({"asc64": AdaptiveConsistency(64)}, True),
     ],
-    ids=lambda controllers: next(iter(controllers)),
 )
-def test_episodes_equal_the_released_evaluators(controllers):
-    """A few of those that tests/test_parity.py compares."""
+def test_episodes_equal_the_released_evaluators(controllers, double):
+    """A few of those that tests/test_parity.py compares, and that double precision changes nothing."""
     folder = Path(__file__).parent / "golden"
     golden = np.load(folder / "SmolLM2-135M-Instruct_arithmetic.npz")
     matrix = read_files(folder / "smollm2.npz").matrix
     orders = shared_orders(repo100_orders(matrix.num_branches, range(2))[:, :64], matrix.num_questions)
     shape = (len(controllers), orders.num_rows, matrix.num_questions)
     setting, row, question = (axis.reshape(-1) for axis in np.indices(shape))
-    played = rollout([*controllers.values()], matrix, orders, Episodes(question, row, setting))
+    with jax.enable_x64(double):
+        played = rollout([*controllers.values()], matrix, orders, Episodes(question, row, setting))
     for name, ours in (("correct", played.correct), ("tokens", played.tokens)):
         theirs = [golden[f"{controller}/{name}"][: orders.num_rows] for controller in controllers]
         np.testing.assert_array_equal(ours.reshape(shape), theirs)
@@ -453,13 +475,16 @@ def test_a_controller_that_never_stops_is_stopped():
     assert results.rounds.tolist() == [ROUND_LIMIT]
 
 
-def test_answers_that_may_not_vote_never_win_and_are_never_right():
+@pytest.mark.parametrize(
+    "controller",
+    [SelfConsistency(4), ParallelProbe(4), pytest.param(CMC.of_beta(0.5), marks=pytest.mark.slow)],
+)
+def test_answers_that_may_not_vote_never_win_and_are_never_right(controller):
     matrix = random_matrix(2, abstain=1.0)
     matrix.gold[:] = NONE
-    for controller in (SelfConsistency(4), ParallelProbe(4), CMC.of_beta(0.5)):
-        results = rollout([controller], matrix, ORDERS, grid(1))
-        assert set(results.answer) == {NONE}
-        assert not results.correct.any()
+    results = rollout([controller], matrix, ORDERS, grid(1))
+    assert set(results.answer) == {NONE}
+    assert not results.correct.any()
 
 
 def test_labels_name_answers_by_first_showing():
@@ -483,8 +508,9 @@ def test_labels_name_answers_by_first_showing():
         played = rollout([Reader(WIDTH, 8)], matrix, ORDERS, Episodes([0], [0], [0]), hooks=hooks)
         # What is read after a look is seen at the next; nothing is read after the last one.
         seen, ids = np.asarray(played.ends[0]), np.asarray(played.records[0])
-        opened = ReplayPool.begin(jax.device_put(matrix), 0, jnp.asarray(ORDERS.of(0, 0)))
-        first = opened.step(Action(open=WIDTH)).answer_keys
+        opened = ReplayExecutor(stepping.begin_pool(matrix, 0, ORDERS.of(0, 0)), str)
+        opened.carry_out("open", Action(open=WIDTH))
+        first = opened.pool.answer_keys
         ids = np.concatenate([np.asarray(first)[None], ids[:-1]])
         assert ((ids[:, :, None, None] == ids) == (seen[:, :, None, None] == seen)).all()
         first = {label: np.argwhere(seen == label)[0].tolist() for label in np.unique(seen)}

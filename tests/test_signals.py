@@ -33,6 +33,7 @@ from autotts_jax.collect.plan import Unit
 from autotts_jax.collect.simulated import END
 from autotts_jax.collect.thinking import tags
 from autotts_jax.core import Action, ReplayPool
+from autotts_jax.core.stepping import begin_pool, view_of
 from autotts_jax.envs import play_in_environment
 from autotts_jax.errors import DataError, InputError, InputWarning
 from autotts_jax.replay import (
@@ -472,12 +473,12 @@ def test_a_pool_shows_a_signal_at_the_deepest_revealed_depth():
     matrix = noise(as_dataset(random_matrix(3)), "a", "b").matrix
     order = np.array([4, 1, 5, 0], np.int32)
     values, lengths = np.asarray(matrix.signals["a"])[1], matrix.lengths[1]
-    pool = ReplayPool.begin(matrix, 1, order)
-    assert pool.view().signals == ("a", "b")
+    pool = begin_pool(matrix, 1, order)
+    assert view_of(pool).signals == ("a", "b")
     unprobed = np.zeros(4, bool)
 
     def shown(pool, *depths):
-        found = pool.view().signal("a")
+        found = signal(pool)
         assert found.dtype == np.float32
         expected = [
             values[branch, depth - 1] if depth else np.nan
@@ -485,17 +486,22 @@ def test_a_pool_shows_a_signal_at_the_deepest_revealed_depth():
         ]
         np.testing.assert_array_equal(found, np.array(expected, np.float32))
 
+    def step(pool, probe=None, **parts):
+        nothing = {"prune": np.zeros(4, bool), "open": 0, "advance": np.zeros(4, int), "read": 0}
+        return compiled(pool, Action(**nothing | parts, probe=probe))
+
+    compiled, signal = jax.jit(ReplayPool.step), jax.jit(lambda pool: pool.view().signal("a"))
     shown(pool)
-    pool = pool.step(Action(open=2))
+    pool = step(pool, open=2)
     shown(pool, 1, 1)
-    pool = pool.step(Action(open=1, probe=unprobed))
+    pool = step(pool, open=1, probe=unprobed)
     shown(pool, 1, 1)
-    deeper = pool.step(Action(advance=np.array([1, 1, 0, 0]), probe=unprobed))
+    deeper = step(pool, advance=np.array([1, 1, 0, 0]), probe=unprobed)
     shown(deeper, 1, 1)
-    shown(deeper.step(Action(probe=np.array([True, False, True, False]))), 2, 1, 1)
-    shown(pool.step(Action(prune=np.ones(4, bool))), 1, 1)
-    shown(pool.step(Action(advance=np.full(4, 99))), *(lengths[order[:3]] + 1))
-    shown(pool.step(Action(read=1)), 1, 1, 0, lengths[order[3]] + 1)
+    shown(step(deeper, probe=np.array([True, False, True, False])), 2, 1, 1)
+    shown(step(pool, prune=np.ones(4, bool)), 1, 1)
+    shown(step(pool, advance=np.full(4, 99)), *(lengths[order[:3]] + 1))
+    shown(step(pool, read=1), 1, 1, 0, lengths[order[3]] + 1)
 
 
 @jax.tree_util.register_dataclass
@@ -634,8 +640,8 @@ def test_live_pools_show_all_signals_as_a_replay_does(tmp_path, whole):
 def test_what_follows_an_answer_has_to_be_asked_for():
     with pytest.raises(InputError, match=r"dynasor reads what live .*: the signal probe_hedge .* is 0; make"):
         at.answer(SimulatedEngine(), "What is 2 + 2?", "dynasor@3", sampling=SAMPLING)
-    told = dataclasses.replace(SAMPLING, probe_tail=8)
-    assert at.answer(SimulatedEngine(), "What is 2 + 2?", "dynasor@3", sampling=told).answer
+    told = {"sampling": dataclasses.replace(SAMPLING, probe_tail=8), "max_branches": 8}
+    assert at.answer(SimulatedEngine(), "What is 2 + 2?", "dynasor@3", **told).answer
 
 
 def test_a_signal_that_no_model_tells_is_named():

@@ -16,7 +16,7 @@ WIDTH = 40
 
 vote = jax.jit(votes.vote)
 vote_by_masks = jax.jit(
-    lambda answers, voters, rank: votes.vote_by_masks(votes.equivalence_masks(answers), voters, rank)
+    lambda answers, voters, rank=None: votes.vote_by_masks(votes.equivalence_masks(answers), voters, rank)
 )
 
 elect = jax.jit(
@@ -114,16 +114,16 @@ def test_weighted_votes_add_up_to_what_a_sum_over_branches_does(ballot, quarters
     [([1, 1, 3], 2), ([0.25, 0.5, 1], 2), ([1, np.nan, 0.5], 0), ([1, -9, 0.5], 0), ([0, 0, 0], 0)],
 )
 def test_what_is_no_weight_weighs_nothing(weights, leader):
-    outcome = votes.vote(np.array([4, 4, 7], np.int32), np.ones(3, bool), None, np.float32(weights))
+    outcome = vote(np.array([4, 4, 7], np.int32), np.ones(3, bool), None, np.float32(weights))
     assert [int(number) for number in (outcome.leader, outcome.voters)] == [leader, 3]
 
 
 def test_ties_go_to_the_answer_inserted_first_in_branch_order_by_default():
     answers = np.array([3, 1, 1, 3] + [NONE] * (WIDTH - 4), np.int32)
     everyone = np.ones(WIDTH, bool)
-    assert int(votes.vote(answers, everyone).leader) == 0
-    assert int(votes.vote(answers, everyone & (np.arange(WIDTH) > 0)).leader) == 1
-    assert int(votes.vote_by_masks(votes.equivalence_masks(answers), everyone).leader) == 0
+    assert int(vote(answers, everyone).leader) == 0
+    assert int(vote(answers, everyone & (np.arange(WIDTH) > 0)).leader) == 1
+    assert int(vote_by_masks(answers, everyone).leader) == 0
 
 
 def test_confidence_is_the_beta_tail():
