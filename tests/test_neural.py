@@ -540,18 +540,18 @@ def begun(policy, matrix, order):
 
 
 @jax.jit
-def after(policy, memory, pool, open, advance, prune):
+def after(policy, memory, pool, opened, advance, prune):
     """Memory, pool and view once the policy has taken notice of an action, and its answer then."""
-    pool = pool.step(Action(open=open, advance=advance, prune=prune))
+    pool = pool.step(Action(open=opened, advance=advance, prune=prune))
     view = pool.view()
     memory = seen(memory, view)
     return memory, pool, view, policy.answer(memory, view)
 
 
-def act(policy, memory, pool, open=0, advance=(), prune=()):
+def act(policy, memory, pool, opened=0, advance=(), prune=()):
     """As `after`, with branches to advance by 100 and to prune."""
     advance, prune = (np.isin(np.arange(8), branches) for branches in (advance, prune))
-    return after(policy, memory, pool, open, 100 * advance, prune)
+    return after(policy, memory, pool, opened, 100 * advance, prune)
 
 
 def test_what_a_weight_is_read_from(matrix):
@@ -574,7 +574,7 @@ def test_only_finals_of_active_branches_have_weight(matrix):
     memory, pool = begun(heavy, matrix, orders(1, 8)[0])
     memory, pool, _, vote = act(heavy, memory, pool)
     assert int(vote.leader) == NONE
-    memory, pool, *_ = act(heavy, memory, pool, open=4)
+    memory, pool, *_ = act(heavy, memory, pool, opened=4)
     for branch in range(3):
         memory, pool, _, vote = act(heavy, memory, pool, advance=[branch])
         assert bool(pool.finished[vote.leader])
@@ -586,7 +586,7 @@ def test_only_finals_of_active_branches_have_weight(matrix):
 
 def test_without_finals_the_latest_answers_vote(matrix):
     heavy = weighing(policy(), 100, 0, 0)
-    memory, _, view, vote = act(heavy, *begun(heavy, matrix, orders(1, 8)[0]), open=8)
+    memory, _, view, vote = act(heavy, *begun(heavy, matrix, orders(1, 8)[0]), opened=8)
     counts = jax.jit(observations.vote_counts)(view, memory.state.tracker)
     assert not counts.final.any()
     assert counts.latest.voters > 0

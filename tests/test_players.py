@@ -139,11 +139,11 @@ def test_a_mapping_names_players(dataset):
         return [1] * len(observation["globals"])
 
     agent = at.Agent(answer, at.make("WidthDepth-v0", dataset, max_branches=2)[0])
-    players = ["sc@1", {"mine": agent, "his": agent, "sc@2": "sc@2", "few": "asc@2"}]
+    players = ["sc@1", {"mine": agent, "his": agent, "sc@2": "sc@2", "few": "sc@1"}]
     with pytest.warns(at.errors.InputWarning, match="opened no branch"):
         found = at.evaluate(dataset, players, seeds=1, max_branches=2)
     names = [name for play in found.plays for name in play.player.names]
-    assert names == ["sc@1", "mine", "his", "sc@2", "few@2"]
+    assert names == ["sc@1", "mine", "his", "sc@2", "few@1"]
     with pytest.raises(at.InputError, match=r"Agent: given more than once; .* in Python as {'mine': policy}"):
         at.evaluate(dataset, [agent, agent], seeds=1)
     with pytest.raises(at.InputError, match="sc: the name of two different controllers"):

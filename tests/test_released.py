@@ -248,7 +248,14 @@ def test_a_file_of_another_kind_is_called_so(tmp_path, monkeypatch):
         select("notes.md:X")
 
 
-@pytest.mark.parametrize("statement", ["1 / 0", "def", "raise SystemExit('stop')", "import no_such_module"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "1 / 0",
+        "raise SystemExit('stop')",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("def", "import no_such_module")),
+    ],
+)
 def test_program_file_that_fails_on_import(tmp_path, statement):
     file = tmp_path / "broken.py"
     file.write_text(statement)
@@ -259,7 +266,7 @@ def test_program_file_that_fails_on_import(tmp_path, statement):
 # --- evaluation -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spellings", [False, True])
+@pytest.mark.parametrize("spellings", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_results_of_an_episode(program_file, spellings):
     program = program_file("question.probe_new()\nreturn question.get_new_branch_final_answer()")
     results = run(program, [(0, 1, 2), (1, 0, 2)], spellings=spellings)
@@ -291,7 +298,8 @@ def test_labels_are_numbered_as_the_episode_sees_them(program_file):
 
 
 @pytest.mark.parametrize(
-    "config", [None, pytest.param({}, marks=pytest.mark.slow), {"beta": 0.5, "extra": [1]}]
+    "config",
+    [*(pytest.param(one, marks=pytest.mark.slow) for one in (None, {})), {"beta": 0.5, "extra": [1]}],
 )
 def test_each_instance_gets_its_own_config(program_file, config):
     body = f"""
@@ -306,7 +314,11 @@ def test_each_instance_gets_its_own_config(program_file, config):
     ("body", "line"),
     [
         ("return question.probe_more(5)", "BranchError: branch 5 is not open"),
-        ("assert question.get_new_branch_final_answer() == '4', 'other'", "AssertionError: other"),
+        pytest.param(
+            "assert question.get_new_branch_final_answer() == '4', 'other'",
+            "AssertionError: other",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_program_that_raises(program_file, body, line):

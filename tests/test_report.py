@@ -16,6 +16,7 @@ import vl_convert
 from searches import ENDED, TESTED, TRIED, written_by_hand
 
 import autotts_jax as at
+from autotts_jax import figures
 from autotts_jax.core import CostModel
 from autotts_jax.discovery import entry
 from autotts_jax.discovery.results.report import discovery_report
@@ -62,7 +63,9 @@ def results(evaluation, tmp_path_factory):
 def few(tmp_path_factory):
     """The files of an evaluation of few controllers."""
     folder = tmp_path_factory.mktemp("few")
-    evaluated(FEW).save(folder)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(figures, "available", lambda: False)  # pages draw their own
+        evaluated(FEW).save(folder)
     return folder
 
 
@@ -113,7 +116,9 @@ HOSTILE = "</script><script>alert(1)</script><!--\u202e\u2028"
 )
 def test_an_episode_is_the_one_that_trace_plays(request, folder, controller):
     """Which depths were read and revealed in which round is told from few numbers a round."""
-    shown = embedded((request.getfixturevalue(folder) / "report.html").read_text(encoding="utf-8"))["episodes"]
+    shown = embedded((request.getfixturevalue(folder) / "report.html").read_text(encoding="utf-8"))[
+        "episodes"
+    ]
     assert len(shown) == len(DATA)
     assert len({(one["cell"], one["question"]) for one in shown}) == len(shown)
     one = shown[1]

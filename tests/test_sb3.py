@@ -78,7 +78,12 @@ def test_monitors_keep_what_they_are_asked_for():
 
 
 @pytest.mark.parametrize(
-    "options", [{"question": 2, "order": 3}, [{"question": q, "gamma": q / 10} for q in (4, 0, 1)], None]
+    "options",
+    [
+        pytest.param({"question": 2, "order": 3}, marks=pytest.mark.slow),
+        [{"question": q, "gamma": q / 10} for q in (4, 0, 1)],
+        None,
+    ],
 )
 def test_options_are_those_of_the_next_reset(beside, options):
     for envs in beside:
@@ -110,7 +115,12 @@ def test_bad_options(options, message):
 
 @pytest.mark.filterwarnings("ignore:Your observation (branches|questions) has an unconventional shape")
 @pytest.mark.parametrize(
-    "name", ["WidthDepth-v0", "WidthDepthRounds-v0", "WidthDepthMacroSmall-v0", "WidthDepthBatch-v0"]
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("WidthDepth-v0", "WidthDepthRounds-v0")),
+        "WidthDepthMacroSmall-v0",
+        "WidthDepthBatch-v0",
+    ],
 )
 def test_the_checker_of_stable_baselines3_finds_nothing(name):
     checker = pytest.importorskip("stable_baselines3.common.env_checker", reason="autotts-jax[sb3]")

@@ -341,7 +341,7 @@ def test_what_claims_an_answer_of_a_branch_that_it_did_not_open_is_refused():
         score(f"{CHEATS}:Forges")
 
 
-@pytest.mark.parametrize("file", ["c02_forge_tenth", "c03_atime"])
+@pytest.mark.parametrize("file", ["c02_forge_tenth", pytest.param("c03_atime", marks=pytest.mark.slow)])
 def test_forging_files_gain_nothing(file, shared):
     try:
         right, tokens = score(shared("cases") / "cheats" / f"{file}.py:Evil")

@@ -245,7 +245,7 @@ LOOKING = [cheat for cheat in [*INSIDE, *OUTSIDE] if cheat != ("inside", "pickle
 @pytest.mark.parametrize(
     ("file", "cheat"),
     [
-        pytest.param(*cheat, marks=[pytest.mark.slow] * (number % 3 > 0), id=cheat[1])
+        pytest.param(*cheat, marks=[pytest.mark.slow] * (number % 6 > 0), id=cheat[1])
         for number, cheat in enumerate(LOOKING)
     ],
 )
@@ -370,7 +370,7 @@ DOING = functions("doing")
 @pytest.mark.parametrize(
     ("file", "cheat"),
     [
-        pytest.param(*cheat, marks=[pytest.mark.slow] * (number % 2), id=cheat[1])
+        pytest.param(*cheat, marks=[pytest.mark.slow] * (number % 4 > 0), id=cheat[1])
         for number, cheat in enumerate(DOING)
     ],
 )
@@ -583,6 +583,7 @@ def test_processes_that_stand_idle_are_ended_where_all_together_hold_too_much(tm
         assert player.play(DATA, orders()).seal.level == "kernel"
 
 
+@pytest.mark.slow
 def test_processes_of_one_player_hold_no_more_than_one_may(tmp_path):
     file = exhausting(tmp_path, "Hoards", held=300)
     with pytest.warns(InputWarning, match=r"Hoards has no results: .* held more than 0.488 GiB of memory"):
@@ -632,7 +633,11 @@ class Program:
 
 @pytest.mark.parametrize(
     ("before", "after", "most"),
-    [(501, 0, 500), pytest.param(500, 5, 505, marks=pytest.mark.slow), (500, 6, 505)],
+    [
+        pytest.param(501, 0, 500, marks=pytest.mark.slow),
+        pytest.param(500, 5, 505, marks=pytest.mark.slow),
+        (500, 6, 505),
+    ],
 )
 def test_questions_for_tokens_end(tmp_path, before, after, most):
     file = tmp_path / "asks.py"  # each question is two: for the tokens of all branches, and of the longest
@@ -658,7 +663,10 @@ def answering(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("answer", ["None", "'a99'", pytest.param("'a-1'", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "answer",
+    [pytest.param("None", marks=pytest.mark.slow), "'a99'", pytest.param("'a-1'", marks=pytest.mark.slow)],
+)
 def test_what_was_not_shown_is_never_right(answering, answer):
     assert sealed(answering(answer), table=ORDERS[:1]) == Score(0, QUESTIONS * 500)
 
@@ -784,7 +792,7 @@ def test_who_asks_and_does_not_read_the_answers_is_not_waited_for(forging, monke
     "raised",
     [
         "SystemExit(0)",
-        "MemoryError()",
+        pytest.param("MemoryError()", marks=pytest.mark.slow),
         pytest.param("KeyboardInterrupt('stop')", marks=pytest.mark.slow),
         pytest.param("GeneratorExit()", marks=pytest.mark.slow),
     ],

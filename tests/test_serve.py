@@ -131,7 +131,9 @@ def directly():
 # --- answers ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("spec", "budget"), [("cmc@0.2", MAX_TOKENS), ("sc@4", None)])
+@pytest.mark.parametrize(
+    ("spec", "budget"), [("cmc@0.2", MAX_TOKENS), pytest.param("sc@4", None, marks=pytest.mark.slow)]
+)
 def test_a_reply_is_the_answer_of_the_controller(address, directly, spec, budget):
     reply = ask(address, "2 + 2", f"sim:{spec}")
     answer = directly("2 + 2", spec, budget=budget)
@@ -172,7 +174,7 @@ def test_a_stream_tells_the_decisions_and_then_the_answer(address, directly):
     assert len({part.id for part in [*parts, last]}) == 1
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_answer_alone_and_the_decisions_by_request(address, directly, stream):
     options = {"reply": "answer", "decisions": True}
     asked = {"model": "sim:cmc@0.2", "messages": user("2 + 2"), "autotts": options, "stream": stream}
@@ -282,7 +284,7 @@ def test_a_model_that_can_be_asked_is_retrieved(address):
         asking.models.retrieve("sim")
 
 
-@pytest.mark.parametrize("others", [{}, {"top_k": 1}, {"min_p": 0.9}])
+@pytest.mark.parametrize("others", [{}, pytest.param({"top_k": 1}, marks=pytest.mark.slow), {"min_p": 0.9}])
 def test_parameters_of_sampling_are_heeded(address, directly, others):
     reply = ask(address, "5 + 5", seed=7, temperature=0.9, top_p=0.5, extra_body=others)
     sampling = Sampling(20, 160, temperature=0.9, top_p=0.5, seed=7, **others)
@@ -344,8 +346,15 @@ def test_max_tokens_is_a_budget(address, directly, limits):
     assert reply.autotts["tokens"] == answer.tokens <= 100
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("spec", ["cmc@0.2", "sc@4"])
+@pytest.mark.parametrize(
+    ("spec", "stream"),
+    [
+        ("cmc@0.2", True),
+        ("sc@4", False),
+        pytest.param("cmc@0.2", False, marks=pytest.mark.slow),
+        pytest.param("sc@4", True, marks=pytest.mark.slow),
+    ],
+)
 def test_no_reply_is_without_a_branch(address, spec, stream):
     with pytest.raises(openai.BadRequestError, match="give 1 at least, as max_tokens") as refusal:
         ask(address, "6 + 6", f"sim:{spec}", max_tokens=0, stream=stream)
@@ -378,8 +387,15 @@ NEUTRAL = {
 }
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("parameters", "ignored"), [(IGNORED, sorted(IGNORED)), (NEUTRAL, [])])
+@pytest.mark.parametrize(
+    ("parameters", "ignored", "stream"),
+    [
+        (IGNORED, sorted(IGNORED), True),
+        (NEUTRAL, [], False),
+        pytest.param(IGNORED, sorted(IGNORED), False, marks=pytest.mark.slow),
+        pytest.param(NEUTRAL, [], True, marks=pytest.mark.slow),
+    ],
+)
 def test_parameters_without_effect_are_accepted_and_named(address, parameters, ignored, stream):
     asked = {"model": "sim:sc@4", "messages": user("2 + 2")}
     reply = post(address, asked | parameters | {"stream": stream})
@@ -489,7 +505,7 @@ def test_an_unknown_model_is_not_found(address, model):
     assert len(str(refusal.value)) < 1000
 
 
-@pytest.mark.parametrize("allowed", ["https://chat.example", "*"])
+@pytest.mark.parametrize("allowed", ["https://chat.example", pytest.param("*", marks=pytest.mark.slow)])
 def test_pages_of_an_allowed_origin_may_use_the_server(allowed):
     settings = dataclasses.replace(SETTINGS, allowed_origins=(allowed,))
     asks = {
@@ -823,7 +839,7 @@ def test_when_the_server_behind_it_dies_each_client_is_told_within_seconds(monke
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_ends_the_server_and_what_is_under_way(monkeypatch, caplog, number):
     caplog.set_level("INFO", "uvicorn.error")
     engine = Engine()
@@ -981,6 +997,7 @@ def test_settings_that_cannot_be_are_refused(changes, message):
         create_app(Engine(), ServerSettings(**{"name": "sim", "sampling": SAMPLING, **changes}))
 
 
+@pytest.mark.slow
 def test_the_clients_of_the_guide_work(engine, monkeypatch):
     monkeypatch.setenv("AUTOTTS_API_KEY", KEY)
     settings = ServerSettings("simulated", SAMPLING, max_branches=8, api_key=KEY)

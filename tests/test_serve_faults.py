@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import socket
 import threading
@@ -66,6 +67,7 @@ def events(text):
 
 # --- errors of requests, and of the engine -----------------------------------------------------------------
 
+MODELS = ("sim:sc@4", "sim:plain")
 REFUSALS = {
     "400": (400, {"error": {"message": "no such thing"}}, 400, None),
     "422": (422, {"error": "no such thing"}, 400, None),
@@ -79,10 +81,16 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("model", ["sim:sc@4", "sim:plain"])
-@pytest.mark.parametrize(("status", "content", "shown", "code"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize(
+    ("status", "content", "shown", "code", "model"),
+    [
+        pytest.param(*refusal, model, id=f"{name}-{model}", marks=[pytest.mark.slow] * (model != quick))
+        for (name, refusal), quick in zip(REFUSALS.items(), itertools.cycle(MODELS), strict=False)
+        for model in MODELS
+    ],
+)
 def test_what_is_about_a_request_is_its_client_s_and_leaves_the_server_ready(
-    behind, model, status, content, shown, code
+    behind, status, content, shown, code, model
 ):
     server, address = behind
     asked = {"model": model, "messages": user("2 + 2")}
@@ -110,10 +118,10 @@ FAILURES = {
 @pytest.mark.parametrize(
     ("failure", "model", "stream"),
     [
-        pytest.param(failure, model, stream, id=f"{name}-{model}", marks=[pytest.mark.slow] * waits)
-        for name, failure in FAILURES.items()
-        for model, stream in (("sim:sc@4", False), ("sim:plain", True))
-        for waits in [name in ("hangs", "drips") and not stream]
+        pytest.param(failure, model, stream, id=f"{name}-{model}", marks=[pytest.mark.slow] * slow)
+        for (name, failure), quick in zip(FAILURES.items(), itertools.cycle(MODELS), strict=False)
+        for model, stream in zip(MODELS, (False, True), strict=True)
+        for slow in [model != quick or name == "drips"]
     ],
 )
 def test_one_failure_is_told_to_its_client_alone(behind, failure, model, stream):
@@ -375,7 +383,7 @@ def test_completions_are_for_plain(behind, passed):
 # --- the Responses API --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["sim:cmc@0.2", "sim:sc@4", "sim:plain"])
+@pytest.mark.parametrize("model", [pytest.param("sim:cmc@0.2", marks=pytest.mark.slow), *MODELS])
 def test_a_response_says_what_a_chat_does(behind, model):
     _, address = behind
     turns = [{"role": "system", "content": "Be brief."}, *user("2 + 2")]

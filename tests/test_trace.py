@@ -1,6 +1,7 @@
 """Traces: one episode, decision by decision, is the episode that an evaluation plays."""
 
 import dataclasses
+import functools
 import json
 import sys
 
@@ -17,7 +18,15 @@ from autotts_jax.policies import select
 from autotts_jax.replay import SYNTHETIC_MODELS, recorded_orders, synthetic
 
 SEEDS, WIDTH = 3, 8
-CONTROLLERS = ("sc@8", "asc@8", "esc@8", "parallel-probe@8", "cmc@0.5")
+EACH = pytest.mark.parametrize(
+    "name",
+    [
+        "sc@8",
+        "parallel-probe@8",
+        "cmc@0.5",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("asc@8", "esc@8")),
+    ],
+)
 EPISODES = ((0, 0, 1), (1, 2, 2))
 """Cell, question and seed of what is traced."""
 
@@ -30,8 +39,10 @@ def dataset():
 @pytest.fixture(scope="module")
 def traces(dataset):
     """Traces of `EPISODES`, by controller."""
-    return {
-        name: [
+
+    @functools.cache
+    def of(name):
+        return [
             at.trace(
                 dataset,
                 name,
@@ -42,8 +53,8 @@ def traces(dataset):
             )
             for cell, question, seed in EPISODES
         ]
-        for name in CONTROLLERS
-    }
+
+    return of
 
 
 def decision(**changes):
@@ -62,18 +73,18 @@ def step(votes=None, final=True, **changes):
     return TraceStep(decision(**changes), votes or {"7": 1}, final, 0.5)
 
 
-def test_a_trace_is_the_episode_that_an_evaluation_plays(dataset, traces):
-    evaluation = at.evaluate(dataset, CONTROLLERS, seeds=SEEDS, max_branches=WIDTH)
-    for play, of_controller in zip(evaluation.plays, traces.values(), strict=True):
-        for trace, (cell, question, seed) in zip(of_controller, EPISODES, strict=True):
-            index = 0, seed, dataset.cell_questions(cell)[question]
-            assert trace.answer == play.answer[index]
-            assert trace.tokens == trace.steps[-1].tokens == play.tokens[index]
-            assert trace.rounds == trace.steps[-1].round == play.rounds[index]
-            assert len(trace.finished) == play.branches[index]
-            assert sum(sum(step.decision.intervals) for step in trace.steps) == play.intervals[index]
-            assert sum(text is not None for branch in trace.shown for text in branch) == play.probes[index]
-            assert trace.stop_reason == play.stop_reason[index]
+@EACH
+def test_a_trace_is_the_episode_that_an_evaluation_plays(dataset, traces, name):
+    (play,) = at.evaluate(dataset, name, seeds=SEEDS, max_branches=WIDTH).plays
+    for trace, (cell, question, seed) in zip(traces(name), EPISODES, strict=True):
+        index = 0, seed, dataset.cell_questions(cell)[question]
+        assert trace.answer == play.answer[index]
+        assert trace.tokens == trace.steps[-1].tokens == play.tokens[index]
+        assert trace.rounds == trace.steps[-1].round == play.rounds[index]
+        assert len(trace.finished) == play.branches[index]
+        assert sum(sum(step.decision.intervals) for step in trace.steps) == play.intervals[index]
+        assert sum(text is not None for branch in trace.shown for text in branch) == play.probes[index]
+        assert trace.stop_reason == play.stop_reason[index]
 
 
 @pytest.mark.parametrize("name", ["cmc", "parallel-probe"])
@@ -105,9 +116,9 @@ def test_the_recorded_order_is_that_of_the_data(dataset):
             at.trace(dataset, "sc@8", max_branches=WIDTH, recorded=True, **drawn)
 
 
-@pytest.mark.parametrize("name", CONTROLLERS)
+@EACH
 def test_decisions_follow_one_another(traces, name):
-    for trace in traces[name]:
+    for trace in traces(name):
         decisions = [step.decision for step in trace.steps]
         assert decisions[-1].action == "answer"
         assert [d.action for d in decisions].count("answer") == 1
@@ -123,15 +134,15 @@ def test_decisions_follow_one_another(traces, name):
             assert step.confidence == pytest.approx(confidence_table(WIDTH)[top1, top2])
 
 
-@pytest.mark.parametrize("name", CONTROLLERS)
+@EACH
 def test_the_answer_is_what_the_last_vote_says(traces, name):
-    for trace in traces[name]:
+    for trace in traces(name):
         assert next(iter(trace.steps[-1].votes)) == trace.answer
 
 
 def test_parallel_probe_votes_with_latest_answers(traces):
-    assert not any(step.final for trace in traces["parallel-probe@8"] for step in trace.steps)
-    assert all(trace.steps[-1].final for trace in traces["sc@8"])
+    assert not any(step.final for trace in traces("parallel-probe@8") for step in trace.steps)
+    assert all(trace.steps[-1].final for trace in traces("sc@8"))
 
 
 @pytest.mark.slow
@@ -173,7 +184,7 @@ def test_a_budget_ends_the_traced_episode(dataset):
 
 
 def test_files_are_complete(traces, tmp_path):
-    trace = traces["cmc@0.5"][0]
+    trace = traces("cmc@0.5")[0]
     assert [file.name for file in trace.save(tmp_path)] == [
         "trace.jsonl",
         "trace.pdf",
@@ -193,12 +204,12 @@ def test_files_are_complete(traces, tmp_path):
 def test_without_matplotlib_the_decisions_are_written(traces, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert [file.name for file in traces["sc@8"][0].save(tmp_path)] == ["trace.jsonl"]
+    assert [file.name for file in traces("sc@8")[0].save(tmp_path)] == ["trace.jsonl"]
 
 
-@pytest.mark.parametrize("name", CONTROLLERS)
+@EACH
 def test_the_table_fits_80_columns(traces, name):
-    for trace in traces[name]:
+    for trace in traces(name):
         lines = str(trace.table()).splitlines()
         assert max(map(len, lines)) <= 80
         assert lines[0].startswith(f"{name} on synthetic-")
@@ -206,7 +217,7 @@ def test_the_table_fits_80_columns(traces, name):
 
 
 def test_answers_that_look_like_markup_are_shown_as_they_are(traces):
-    trace = traces["sc@8"][0]
+    trace = traces("sc@8")[0]
     odd = dataclasses.replace(trace.steps[-1], votes={"[/a]": 2, ":x:[b]$": 1})
     shown = str(dataclasses.replace(trace, steps=[odd], answer="[/a]").table())
     assert "[/a]:2 :x:[b]$:1" in shown
@@ -216,7 +227,7 @@ def test_answers_that_look_like_markup_are_shown_as_they_are(traces):
 def test_rounds_that_do_the_same_share_a_line(traces):
     steps = [step(round=n, tokens=500 * n) for n in range(1, 6)]
     steps += [step(round=6), step(round=6, action="prune"), step(votes={"7": 2}, round=7)]
-    view = str(dataclasses.replace(traces["sc@8"][0], steps=steps).table())
+    view = str(dataclasses.replace(traces("sc@8")[0], steps=steps).table())
     rounds = [line.split()[0] for line in view.splitlines()[3:] if line[:1].isdigit()]
     assert rounds == ["1-5", "6", "6", "7"]
     assert "2.5" in view
@@ -243,7 +254,7 @@ def test_descriptions():
 def test_any_episode_can_be_drawn(traces, shown, tmp_path):
     ends = [True] * len(shown)
     episode = {"shown": shown, "finished": ends, "pruned": ends, "answer": "$x$", "gold": "答え"}
-    dataclasses.replace(traces["sc@8"][0], title="sc@8 on $\\frac$/b", **episode).save(tmp_path)
+    dataclasses.replace(traces("sc@8")[0], title="sc@8 on $\\frac$/b", **episode).save(tmp_path)
     assert (tmp_path / "trace.png").stat().st_size > 1000
 
 
@@ -299,7 +310,7 @@ def test_signals_that_a_controller_reads_are_shown(tmp_path):
 )
 def test_any_signal_can_be_drawn(traces, values, tmp_path):
     episode = {"shown": [["7"] * len(values)], "finished": [True], "pruned": [False]}
-    trace = dataclasses.replace(traces["sc@8"][0], **episode, signals={"mine": [values]})
+    trace = dataclasses.replace(traces("sc@8")[0], **episode, signals={"mine": [values]})
     trace.save(tmp_path)
     assert (tmp_path / "trace.png").stat().st_size > 1000
     known = [value for value in values if value is not None]
