@@ -7,10 +7,14 @@ import time
 
 import httpx
 import openai
+import pytest
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from autotts_jax.collect import Cancelled, EngineError, Sampling, SimulatedEngine
+from autotts_jax.errors import InputError
+from autotts_jax.live import compiling
+from autotts_jax.live.published import published
 from autotts_jax.live.server import create_app
 from autotts_jax.live.settings import ServerSettings
 
@@ -66,20 +70,29 @@ class Engine(SimulatedEngine):
                 self._running -= count
 
 
+def compiled_at_start(name, most):
+    """The controllers that most tests ask; others are compiled when they are asked for."""
+    if name not in ("sc", "cmc", "single", "plain"):
+        raise InputError(name)
+    return published(name, most)
+
+
 @contextlib.contextmanager
-def served(engine, settings=SETTINGS):
+def served(engine, settings=SETTINGS, published=compiled_at_start):
     """The address of a server in a thread."""
     app = create_app(engine, settings)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        until(lambda: server.started or not thread.is_alive())
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(compiling, "published", published)
+        thread.start()
+        try:
+            until(lambda: server.started or not thread.is_alive())
+            port = server.servers[0].sockets[0].getsockname()[1]
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def until(holds, seconds=120):

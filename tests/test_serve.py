@@ -50,6 +50,7 @@ from autotts_jax.live import compiling, connections, service
 from autotts_jax.live import server as serving
 from autotts_jax.live.chat import Reply
 from autotts_jax.live.metrics import tokens_saved
+from autotts_jax.live.published import published
 from autotts_jax.live.server import create_app, serve
 from autotts_jax.live.settings import ServerSettings
 
@@ -778,6 +779,14 @@ def test_what_is_compiled_answers_while_others_are_compiled(monkeypatch):
         finally:
             Held.gate.set()
         assert waiting.result().choices[0].message.content
+
+
+@pytest.mark.slow
+def test_all_published_controllers_are_compiled(caplog):
+    caplog.set_level("INFO", "uvicorn.error")
+    with served(Engine(), published=published):
+        until(lambda: not any(thread.name == "compile" for thread in threading.enumerate()))
+    assert "all controllers are compiled" in caplog.messages
 
 
 @pytest.mark.usefixtures("compiled")
