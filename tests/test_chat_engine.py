@@ -2,10 +2,9 @@
 
 import contextlib
 
-import httpx
 import pytest
 from completions_server import running_server, say
-from serving import KEY, health, post, served, until, user
+from serving import KEY, get, health, post, served, until, user
 
 from autotts_jax import live
 from autotts_jax.collect import (
@@ -107,7 +106,7 @@ def test_pieces_are_the_text(engine):
 def test_the_server_of_a_chat_model_lists_what_runs(engine):
     headers = {"authorization": f"Bearer {KEY}"}
     with served(engine) as address:
-        listed = httpx.get(f"{address}/v1/models", headers=headers).json()["data"]
+        listed = get(f"{address}/v1/models", headers=headers).json()["data"]
         names = {model["id"] for model in listed}
         assert {"sim:sc", "sim:asc", "sim:sprt", "sim:plain"} <= names
         assert not {"sim:cmc", "sim:parallel-probe", "sim:single"} & names

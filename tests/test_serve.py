@@ -28,6 +28,7 @@ from serving import (
     client,
     counted,
     free_port,
+    get,
     health,
     post,
     served,
@@ -525,11 +526,11 @@ def test_pages_of_an_allowed_origin_may_use_the_server(allowed):
 def test_pages_of_other_origins_may_not(address):
     asks = {"origin": "https://chat.example", "access-control-request-method": "POST"}
     assert httpx.options(f"{address}/v1/chat/completions", headers=asks).status_code == 405
-    assert "access-control-allow-origin" not in httpx.get(f"{address}/health", headers=asks).headers
+    assert "access-control-allow-origin" not in get(f"{address}/health", headers=asks).headers
 
 
 def test_the_page_runs_and_reaches_nothing_else(address):
-    page = httpx.get(f"{address}/")
+    page = get(f"{address}/")
     policy = dict(part.strip().split(" ", 1) for part in page.headers["content-security-policy"].split(";"))
     assert page.headers["content-type"].startswith("text/html")
     assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
@@ -549,9 +550,9 @@ def test_metrics_count_what_was_done():
             ask(address, "2 + 2", max_tokens=0)
         with pytest.raises(openai.NotFoundError):
             ask(address, "2 + 2", "sim:best")
-        assert httpx.get(f"{address}/metrics").status_code == 401
-        assert httpx.get(f"{address}/nowhere").status_code == 404
-        told = httpx.get(f"{address}/metrics", headers={"authorization": f"Bearer {KEY}"})
+        assert get(f"{address}/metrics").status_code == 401
+        assert get(f"{address}/nowhere").status_code == 404
+        told = get(f"{address}/metrics", headers={"authorization": f"Bearer {KEY}"})
     assert told.headers["content-type"].startswith("text/plain")
     found = counted(told.text)
     assert found["requests_total", "200", "chat"] == 3
@@ -589,13 +590,13 @@ def test_a_wrong_key_is_refused(address, key):
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
 def test_the_scheme_of_a_key_may_be_written_in_any_case(address, scheme):
-    reply = httpx.get(f"{address}/v1/models", headers={"authorization": f"{scheme} {KEY}"})
+    reply = get(f"{address}/v1/models", headers={"authorization": f"{scheme} {KEY}"})
     assert reply.status_code == 200
 
 
 @pytest.mark.parametrize("header", [KEY, f"Basic {KEY}", f"Bearer{KEY}", "Bearer", ""])
 def test_a_key_of_another_scheme_is_refused(address, header):
-    assert httpx.get(f"{address}/v1/models", headers={"authorization": header}).status_code == 401
+    assert get(f"{address}/v1/models", headers={"authorization": header}).status_code == 401
 
 
 @pytest.mark.slow
@@ -609,10 +610,10 @@ def test_a_name_that_leads_here_is_no_way_in_without_a_key():
         hosts = allowed | dict.fromkeys((*others, *malformed, "::1", "127.0.0.1:1", "[model.lan]"), 403)
         for host, status in hosts.items():
             for path in ("/", "/metrics", "/v1/models"):
-                reply = httpx.get(f"{address}{path}", headers={"host": f"{host}:{port}"})
+                reply = get(f"{address}{path}", headers={"host": f"{host}:{port}"})
                 assert reply.status_code == status, host
         for host in ("x", "localhost"):  # no redirect to a host that is named
-            assert httpx.get(f"{address}/metrics/", headers={"host": host}).status_code == 404
+            assert get(f"{address}/metrics/", headers={"host": host}).status_code == 404
     assert "--allow-host" in reply.json()["error"]["message"]
 
 
@@ -671,7 +672,7 @@ def test_a_request_that_does_not_end_is_refused_all_the_same(address):
 
 
 def test_a_page_that_is_not_there_is_said(address):
-    missing = httpx.get(f"{address}/v2")
+    missing = get(f"{address}/v2")
     assert (missing.status_code, missing.json()["error"]["message"]) == (404, "Not Found")
 
 
@@ -736,14 +737,14 @@ def test_an_engine_that_failed_shows_in_the_health_until_it_works_again(address,
     try:
         with pytest.raises(openai.InternalServerError, match="engine failed") as failure:
             ask(address, "2 + 2")
-        until(lambda: httpx.get(f"{address}/health").status_code == 503)
+        until(lambda: get(f"{address}/health").status_code == 503)
         assert health(address)["status"] == "engine failed"
-        assert httpx.get(f"{address}/live").status_code == 200
+        assert get(f"{address}/live").status_code == 200
     finally:
         engine.broken = False
     assert failure.value.status_code == 503
     assert "0xdeadbeef" not in str(failure.value)
-    until(lambda: httpx.get(f"{address}/health").status_code == 200)
+    until(lambda: get(f"{address}/health").status_code == 200)
     assert health(address)["status"] == "ok"
 
 
@@ -904,7 +905,7 @@ def test_the_command_serves_until_it_is_told_to_end():
         told = next(line for line in process.stderr if "serving at" in line)
         address = told.split()[-1].removesuffix("/v1")
         assert ask(address, "1 + 1", model="sim:sc@2").choices[0].message.content
-        assert httpx.get(f"{address}/health", params={"api_key": "secret"}).is_success
+        assert get(f"{address}/health", params={"api_key": "secret"}).is_success
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
     finally:
@@ -947,7 +948,7 @@ def test_the_command_writes_nothing_and_minds_no_full_disk(tmp_path):
 
 def reachable(address):
     with contextlib.suppress(httpx.TransportError):
-        return httpx.get(f"{address}/health").is_success
+        return get(f"{address}/health").is_success
 
 
 @pytest.mark.parametrize(

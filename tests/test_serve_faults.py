@@ -13,7 +13,7 @@ import httpx
 import openai
 import pytest
 from completions_server import drop, half, running_server, say, trickle
-from serving import KEY, SETTINGS, Engine, ask, client, counted, health, post, served, until, user
+from serving import KEY, SETTINGS, Engine, ask, client, counted, get, health, post, served, until, user
 
 from autotts_jax.collect import EngineError, ServerEngine
 from autotts_jax.collect.simulated import ByteTokenizer
@@ -58,7 +58,7 @@ def mended(behind):
 
 
 def metrics(address):
-    return counted(httpx.get(f"{address}/metrics", headers=HEADERS).text)
+    return counted(get(f"{address}/metrics", headers=HEADERS).text)
 
 
 def events(text):
@@ -101,7 +101,7 @@ def test_what_is_about_a_request_is_its_client_s_and_leaves_the_server_ready(
     assert server.url not in reply.text
     told = events(post(address, asked | {"stream": True}).text)
     assert told[-1]["error"]["code"] == code
-    assert httpx.get(f"{address}/health").status_code == 200
+    assert get(f"{address}/health").status_code == 200
 
 
 FAILURES = {
@@ -131,7 +131,7 @@ def test_one_failure_is_told_to_its_client_alone(behind, failure, model, stream)
     error = events(reply.text)[-1]["error"] if stream else reply.json()["error"]
     assert (reply.status_code, error["code"]) == (200 if stream else 503, "engine_failed")
     server.troubles.clear()
-    until(lambda: httpx.get(f"{address}/health").status_code == 200)
+    until(lambda: get(f"{address}/health").status_code == 200)
     assert ask(address, "2 + 2", "sim:sc@4").choices[0].message.content
 
 
@@ -142,15 +142,15 @@ def test_it_is_ready_again_by_itself_when_the_server_behind_it_is_back():
             server.troubles = [drop] * 1000
             with pytest.raises(openai.InternalServerError):
                 ask(address, "2 + 2", "sim:sc@4")
-            until(lambda: httpx.get(f"{address}/health").status_code == 503)
+            until(lambda: get(f"{address}/health").status_code == 503)
             assert health(address)["status"] == "engine failed"
-            assert httpx.get(f"{address}/live").status_code == 200
+            assert get(f"{address}/live").status_code == 200
             server.shutdown()
             server.server_close()
             time.sleep(0.3)
             with running_server(port):
                 began = time.monotonic()
-                until(lambda: httpx.get(f"{address}/health").status_code == 200)
+                until(lambda: get(f"{address}/health").status_code == 200)
                 assert time.monotonic() - began < 15
 
 
@@ -158,9 +158,9 @@ def test_who_asks_after_a_long_silence_has_the_engine_asked(behind, monkeypatch)
     server, address = behind
     monkeypatch.setattr(readiness, "QUIET_SECONDS", 0.0)
     server.troubles = [drop] * 1000
-    until(lambda: httpx.get(f"{address}/health").status_code == 503)
+    until(lambda: get(f"{address}/health").status_code == 503)
     server.troubles.clear()
-    until(lambda: httpx.get(f"{address}/health").status_code == 200)
+    until(lambda: get(f"{address}/health").status_code == 200)
 
 
 class Stuck(Engine):
@@ -182,9 +182,9 @@ def test_an_engine_that_hangs_is_not_ready(monkeypatch):
     with served(opened, dataclasses.replace(SETTINGS, timeout=0.3)) as address:
         opened.stuck = True
         assert post(address, {"model": "sim:sc@4", "messages": user("2 + 2")}).status_code == 504
-        until(lambda: httpx.get(f"{address}/health").status_code == 503)
+        until(lambda: get(f"{address}/health").status_code == 503)
         opened.stuck = False
-        until(lambda: httpx.get(f"{address}/health").status_code == 200)
+        until(lambda: get(f"{address}/health").status_code == 200)
 
 
 # --- streams ------------------------------------------------------------------------------------------------
