@@ -290,13 +290,19 @@ def test_a_linear_index_is_a_number_where_doubt_is_none():
     assert (np.diff(said) <= 0).all()
 
 
-def test_weights_are_learned_saved_and_named_by_their_file(run, tmp_path):
+def test_weights_are_learned_saved_and_named_by_their_file(tmp_path):
     data = as_dataset(batch_matrix(0))
-    learned = train_allocator(data, updates=3, seed=1)
-    assert learned == train_allocator([data], updates=3, seed=1) != LinearIndex()
+    learned = train_allocator(data, updates=1, seed=1)
+    assert learned == train_allocator([data], updates=1, seed=1) != LinearIndex()
     file = tmp_path / "mine.json"
     save_weights(file, learned)
     assert as_allocator(str(file)) == ("mine", learned)
+
+
+@pytest.mark.slow
+def test_the_command_plays_learned_weights(run, tmp_path):
+    file = tmp_path / "mine.json"
+    save_weights(file, LinearIndex(doubt=0.5))
     play = ("batch", "--data", "smollm2", "--seeds", 1, "--max-branches", 4, "--budgets", 9000)
     status, out, err = run(*play, "--allocators", f"learned,{file}")
     assert (status, err) == (0, "")

@@ -40,6 +40,12 @@ def data():
     return synthetic(models=SYNTHETIC_MODELS[1:3], questions=10, branches=6)
 
 
+@pytest.fixture(scope="module")
+def one_model():
+    """Enough questions for intervals, and few settings."""
+    return synthetic(models=SYNTHETIC_MODELS[1:2], questions=20, branches=6)
+
+
 def reading(opening, rounds):
     """An agent that opens branches, reads all for some rounds and answers; the other branch of a test."""
 
@@ -147,10 +153,9 @@ def test_what_makes_learners_hard_to_compare_is_said(data):
     assert "Agent: 1 training seed, fewer than 5" in shown
 
 
-def test_controllers_that_answered_alike_are_not_told_to_be_equal():
+def test_controllers_that_answered_alike_are_not_told_to_be_equal(one_model):
     """As by `evaluate`, with the interval of a paired difference; the baseline's own gain is not shown."""
-    data = synthetic(models=SYNTHETIC_MODELS[1:2], questions=20, branches=6)
-    found = bench(TINY, ["sc@4", {"same": "sc@4"}], data=data, seeds=5, baseline="sc@4")
+    found = bench(TINY, ["sc@4", {"same": "sc@4"}], data=one_model, seeds=SEEDS, baseline="sc@4")
     four, same = found.scores[2:]
     assert (four.gain_low, four.gain_high) == (0, 0)
     assert (same.objective, same.gain) == (four.objective, 0)
@@ -191,7 +196,7 @@ def test_random_play_of_an_episode_depends_on_nothing_beside_it(result, data):
 )
 def test_random_play_draws_uniformly_from_what_is_admissible(data, name):
     env, params = at.make(name, data, max_branches=4)
-    observation, _ = env.reset(jax.random.key(0), params)
+    observation, _ = jax.jit(env.reset)(jax.random.key(0), params)
     keys = jax.random.key_data(jax.random.split(jax.random.key(1), 2000))
     policy = RandomPolicy(keys[0], env)
     drawn = np.asarray(jax.jit(jax.vmap(policy.act, (None, 0)))(observation, keys)[0]).reshape(2000, -1)
@@ -282,9 +287,9 @@ def test_settings_of_a_task_are_plain_json(name):
     assert env.observation_space(params).shape == (task.max_branches * 12 + 18,)
 
 
-def test_no_score_where_the_best_published_controller_is_no_better(data):
+def test_no_score_where_the_best_published_controller_is_no_better(one_model):
     free = dataclasses.replace(TINY, gamma=(1.0, 1.0))
-    found = bench(free, data=data, seeds=SEEDS)
+    found = bench(free, data=one_model, seeds=SEEDS)
     assert all(np.isnan(score.score) for score in found.scores)
     assert "there are no scores, for here the best published controller is no better" in str(found.table())
 
@@ -299,12 +304,12 @@ class Fails:
 """
 
 
-def test_an_entry_that_breaks_a_limit_while_it_is_loaded_has_no_score(data, tmp_path):
+def test_an_entry_that_breaks_a_limit_while_it_is_loaded_has_no_score(one_model, tmp_path):
     file = tmp_path / "fails.py"
     file.write_text(FAILS + "HELD = bytearray(400 << 20)\n")
     players, limits = [f"{file}:Fails", "sc@4"], at.Sealing(sandbox=at.Sandbox(memory=300 << 20))
     with pytest.warns(at.errors.InputWarning, match=r"Fails has no results: (?s:.*)Memory"):
-        found = bench(TINY, players, data=data, seeds=SEEDS, sealing=limits)
+        found = bench(TINY, players, data=one_model, seeds=SEEDS, sealing=limits)
     assert [score.name for score in found.scores] == ["sc@1", "published", "sc@4"]
     assert list(found.evaluation.refused) == players[:1]
 

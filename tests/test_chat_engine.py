@@ -112,6 +112,11 @@ def test_the_server_of_a_chat_model_lists_what_runs(engine):
         assert not {"sim:cmc", "sim:parallel-probe", "sim:single"} & names
         refused = post(address, {"model": "sim:cmc", "messages": user("2 + 2")}).json()["error"]
         assert (refused["code"], refused["param"]) == ("unsupported_controller", "model")
+
+
+@pytest.mark.slow
+def test_the_server_of_a_chat_model_answers(engine):
+    with served(engine) as address:
         told = post(address, {"model": "sim:sc@4", "messages": user("2 + 2")})
         assert told.json()["autotts"]["answer"]
         assert (

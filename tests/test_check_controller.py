@@ -107,6 +107,7 @@ class FirstKey(Opens):
         return view.vote(view.active & (view.answer_keys == jnp.max(view.answer_keys)))
 
 
+@pytest.mark.slow
 def test_an_answer_that_changes_without_a_decision_is_shown(data):
     message = failure(opens("FirstKey", lambda _: 0, FirstKey), data)
     assert "keys check" in message
@@ -135,6 +136,7 @@ def test_a_counter_in_a_callback_is_caught(data):
     assert "Keep everything that the controller remembers in its memory" in message
 
 
+@pytest.mark.slow
 def test_a_counter_that_compiling_advances_is_caught(data):
     counter = itertools.count()
     message = failure(opens("CountsTraces", lambda _: next(counter) % 17), data)
@@ -209,6 +211,7 @@ def test_a_family_that_compiles_for_each_value_is_caught(make, problem, data):
     assert problem in message
 
 
+@pytest.mark.slow
 def test_a_member_of_a_family_is_named(data):
     by_key = opens("OnlyMany", lambda view: jnp.where(view.opened > 4, view.answer_keys[0] % 2, 0))
     family = Family("opens", (2.0, 6.0), lambda value: dataclasses.replace(by_key, branches=int(value)))

@@ -240,7 +240,7 @@ def test_what_tracing_cannot_tell_is_checked_when_an_episode_has_ended(data):
             play(data, stop, max_branches=2)
 
 
-@pytest.mark.parametrize("leader", [1, -2])
+@pytest.mark.parametrize("leader", [1, pytest.param(-2, marks=pytest.mark.slow)])
 def test_a_leader_that_is_no_opened_branch_is_refused(data, leader):
     wrong = controller(
         **votes(lambda view: dataclasses.replace(view.vote_finals(), leader=jnp.int32(leader)))
@@ -524,8 +524,8 @@ def test_no_manifest_but_an_evaluations_is_replaced(tmp_path, manifest, names):
     assert (tmp_path / "manifest.json").read_text(encoding="utf-8") == manifest
 
 
-def test_files_of_others_are_neither_replaced_nor_removed(tmp_path):
-    played = at.evaluate(at.load("smollm2").select(range(2)), "sc@1", seeds=1)
+def test_files_of_others_are_neither_replaced_nor_removed(data, tmp_path):
+    played = at.evaluate(data, "sc@1", seeds=1, max_branches=2)
     (tmp_path / "frontier.csv").write_text("mine")
     message = "holds frontier.csv and no manifest.json, so that no evaluation has written this; move it, or"
     with pytest.raises(at.InputError, match=message):
@@ -609,7 +609,7 @@ def test_frontiers_without_a_sweep_say_so():
     assert str(pickle.loads(pickle.dumps(table))) == str(table)
 
 
-@pytest.mark.parametrize("play", [at.evaluate, at.trace])
+@pytest.mark.parametrize("play", [at.evaluate, pytest.param(at.trace, marks=pytest.mark.slow)])
 def test_a_budget_that_admits_no_branch_brings_a_warning(data, play):
     with pytest.warns(
         InputWarning, match="opened no branch: a budget of 1 tokens may be less than the first"

@@ -62,7 +62,7 @@ def evaluate(run, folder):
 
 
 def test_evaluate_prints_a_table_and_writes_files(evaluate, tmp_path):
-    arguments = ("--controllers", "sc@8,asc@8", "--gamma", 0.001, "--out", tmp_path / "deep" / "out")
+    arguments = ("--controllers", "sc@8,sc@4", "--gamma", 0.001, "--out", tmp_path / "deep" / "out")
     status, out, err = evaluate(*arguments)
     assert status == 0
     assert not re.search("error|warning", err)  # on a busy machine it says what is running
@@ -267,7 +267,9 @@ def bad_files(tmp_path, folder, monkeypatch):
         ("--controller missing.py:Mine", "there is no file missing.py"),
         ("--controller syntax.py:Mine", "SyntaxError"),
         ("--controller neither.py:Neither", "neither a Controller nor a released program"),
-        ("--controller raises.py:Raises", "no attribute 'no_such_method'"),
+        pytest.param(
+            "--controller raises.py:Raises", "no attribute 'no_such_method'", marks=pytest.mark.slow
+        ),
         ("--controllers sc@4 --data nowhere", "nothing found at 'nowhere'"),
         ("--controllers sc@4 --data cut.json", "cut.json: line 69, column 4 is not JSON"),
         ("--controllers sc@4 --data other.npz", "version 99"),

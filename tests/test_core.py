@@ -205,19 +205,22 @@ def test_branches_read_at_once_are_read_one_by_one(matrix, order, actions, count
 
 
 def test_branches_that_are_opened_when_the_last_one_is_given_up_are_waited_for():
-    pool = begin_pool(random_matrix(0), 0, INDEX.astype(np.int32)).step(Action(open=1))
+    step = jax.jit(lambda pool, given_up, opening: pool.step(Action(prune=given_up, open=opening)))
+    first = step(begin_pool(random_matrix(0), 0, INDEX.astype(np.int32)), INDEX < 0, 1)
+    pool = first
     for branch in range(3):
-        pool = pool.step(Action(prune=branch == INDEX, open=1))
+        pool = step(pool, branch == INDEX, 1)
     assert int(pool.sequential_tokens) == int(pool.tokens)
-    beside = begin_pool(random_matrix(0), 0, INDEX.astype(np.int32)).step(Action(open=1)).step(Action(open=3))
+    beside = step(first, INDEX < 0, 3)
     assert int(beside.sequential_tokens) == int(beside.branch_tokens[0])
 
 
 def test_what_another_round_would_give_up_is_not_opened_in_this_one():
     start = begin_pool(random_matrix(0), 0, INDEX.astype(np.int32), labels=False, at_once=BIG)
     for action in (Action(open=1, advance=np.ones(WIDTH, np.int32), repeat=3), Action(read=1, repeat=3)):
-        assert int(start.step(action._replace(prune=INDEX % 2 == 1)).skipped) == 0
-        assert int(start.step(action._replace(prune=INDEX < 0)).skipped) > 0
+        step = jax.jit(lambda pool, given_up, action=action: pool.step(action._replace(prune=given_up)))
+        assert int(step(start, INDEX % 2 == 1).skipped) == 0
+        assert int(step(start, INDEX < 0).skipped) > 0
 
 
 @pytest.mark.parametrize("kept", [{}, {"budget": BIG, "labels": False}, {"at_once": 1, "labels": False}])

@@ -197,7 +197,8 @@ def test_traced_and_in_numpy_it_is_the_same(kind):
 
 @pytest.fixture(scope="module")
 def played():
-    return at.evaluate(at.load("smollm2"), ["sc", "asc@8", "asc@16"], seeds=2, cost="latency")
+    players = ["sc@1", "sc@4", "sc@16", "asc@8", "asc@16"]
+    return at.evaluate(at.load("smollm2"), players, seeds=2, max_branches=16, cost="latency")
 
 
 def test_rows_and_tables_are_about_the_cost(played):

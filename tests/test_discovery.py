@@ -46,7 +46,7 @@ from autotts_jax.discovery import (
 )
 from autotts_jax.discovery.archive.archive import Archive
 from autotts_jax.discovery.critics.report import read_report
-from autotts_jax.discovery.judging.judge import Outcome
+from autotts_jax.discovery.judging.judge import Judge, Outcome
 from autotts_jax.discovery.judging.promotion import ERROR_RATE, LeftOut, gain_over, gains, level_of, matched
 from autotts_jax.discovery.programs.variation import constant
 from autotts_jax.discovery.proposers.named import PROPOSERS, as_proposer
@@ -150,20 +150,6 @@ def test_published_controllers_are_programs():
     )
 
 
-def test_short_m_answers_when_m_branches_have_ended():
-    data = at.load("smollm2")
-    for m, k in ((1, 4), (3, 8)):
-        program = short_m((m, k), (m, k))
-        played = play([decision_list(program, 0.5)], data, width=16, rows=2)
-        assert set(played.branches) == {k}
-        matrix, orders = data.matrix, np.random.default_rng(0)
-        rows = [orders.permutation(matrix.num_branches)[:16] for _ in range(2)]
-        for episode, (row, question) in enumerate(np.ndindex(2, len(data))):
-            branches = rows[row][:k]
-            ends = np.asarray(matrix.lengths)[question, branches] + 1
-            assert played.intervals[episode] == np.minimum(ends, np.sort(ends)[m - 1]).sum()
-
-
 def test_all_programs_share_a_compilation(monkeypatch):
     data, traces = at.load("smollm2"), []
     weigh = DecisionList.weigh
@@ -174,6 +160,20 @@ def test_all_programs_share_a_compilation(monkeypatch):
     play([decision_list(program, 0.1) for program in programs[4:]], data, width=8, rows=1)
     assert before
     assert len(traces) == before
+
+
+def test_short_m_answers_when_m_branches_have_ended():
+    data = at.load("smollm2")
+    lengths = np.asarray(data.matrix.lengths)
+    settings = [(1, 4), (3, 8), (2, 4), (8, 8)]
+    played = play([decision_list(short_m((m, k), (m, k)), 0.5) for m, k in settings], data, width=8, rows=1)
+    row = np.random.default_rng(0).permutation(data.matrix.num_branches)[:8]
+    expected = []
+    for m, k in settings:
+        ends = lengths[:, row[:k]] + 1
+        expected += np.minimum(ends, np.sort(ends, axis=1)[:, m - 1 : m]).sum(axis=1).tolist()
+    assert played.intervals.tolist() == expected
+    assert played.branches.tolist() == [k for _, k in settings for _ in range(len(data))]
 
 
 @given(members)
@@ -350,15 +350,41 @@ def briefly():
         yield
 
 
+def search_and_test(folder):
+    """Plays a round in each search, one more, and a test."""
+    run = run_of(folder, proposers=("rules", "random"))
+    assert run.search(5 * RUNGS[0][0], None) == 5
+    run.test()
+    return folder
+
+
+def made_up(_judge, candidates, questions, *_):
+    """Outcomes that no episode has: every controller opens as many branches as it may."""
+    opened = [[getattr(one, "max_branches", None) or one.branches for one in of] for of in candidates]
+    width = np.array(opened, float)[..., None] * np.ones(len(questions))
+    return Outcome(width / (width + 1 + np.asarray(questions) % 3), width, width)
+
+
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory):
-    """A run of a round in each search, one more, and a test."""
-    folder = tmp_path_factory.mktemp("searched") / "run"
-    with briefly():
-        run = run_of(folder, proposers=("rules", "random"))
-        assert run.search(5 * RUNGS[0][0], None) == 5
-        run.test()
-    return folder
+    """A run as it is kept, in which nothing was played."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Judge, "play", made_up)
+        return search_and_test(tmp_path_factory.mktemp("searched") / "run")
+
+
+def test_outcomes_are_means_over_branch_orders():
+    judge = Judge.of(at.load("smollm2").select(np.arange(6)), 4, seed=0, test_orders=3)
+    rows = judge.test.of(np.arange(6)[:, None], np.arange(3))[..., 0]
+    finals, tokens = np.asarray(judge.data.matrix.finals()), np.asarray(judge.data.matrix.tokens)
+    first = np.take_along_axis(finals, rows, axis=1) == np.asarray(judge.data.matrix.gold)[:, None]
+    found = judge.play_test([SelfConsistency(1), SelfConsistency(4)])
+    assert found.accuracy.shape == (1, 2, 6)
+    np.testing.assert_allclose(found.accuracy[0, 0], first.mean(axis=1))
+    np.testing.assert_allclose(
+        found.cost[0, 0] * judge.unit, np.take_along_axis(tokens, rows, axis=1).mean(axis=1)
+    )
+    np.testing.assert_array_equal(found.width[0], [[1] * 6, [4] * 6])
 
 
 def test_a_run_tries_what_it_says_and_leaves_questions_out(searched):
@@ -394,9 +420,10 @@ def test_lineages_lead_back_to_what_people_wrote(searched):
         found.lineage(-1)
 
 
-def test_rounds_after_a_test_are_tested(searched, tmp_path):
+def test_rounds_after_a_test_are_tested(searched, tmp_path, monkeypatch):
     """Also if the run was killed between its last round and the test."""
     shutil.copytree(searched, tmp_path / "run")
+    monkeypatch.setattr(Judge, "play", made_up)
     run = run_of(tmp_path / "run", proposers=("rules", "random"))
     assert not run.untested
     run.search(6 * RUNGS[0][0], None)
@@ -405,16 +432,17 @@ def test_rounds_after_a_test_are_tested(searched, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.shipped
-def test_a_run_goes_on_where_it_stopped(searched, tmp_path):
+def test_a_run_goes_on_where_it_stopped(tmp_path):
     folder = tmp_path / "run"
     with briefly():
+        whole = search_and_test(tmp_path / "whole")
         for candidates in (1, 2, 5):
             run_of(folder, proposers=("rules", "random")).search(candidates * RUNGS[0][0], None)
             if candidates == 2:
                 with (folder / "archive.jsonl").open("a") as file:
                     file.write('{"kind": "candidate", "number": 32, "scores": [0.1]}\n{"kind": "cand')
         run_of(folder, proposers=("rules", "random")).test()
-    assert lines_of(folder) == lines_of(searched)
+    assert lines_of(folder) == lines_of(whole)
 
 
 @jax.tree_util.register_dataclass
@@ -686,7 +714,7 @@ def test_no_limit_holds_that_nobody_asked_for(tmp_path, monkeypatch, given, budg
     asked = []
     monkeypatch.setattr(DiscoveryRun, "search", lambda _, *limits: asked.append(limits[:2]))
     monkeypatch.setattr(DiscoveryRun, "test", lambda *_: None)
-    at.discover("smollm2", out=tmp_path, max_branches=4, **given)
+    at.discover(at.load("smollm2").select(np.arange(6)), out=tmp_path, max_branches=4, **given)
     assert asked == [budget]
 
 

@@ -247,6 +247,7 @@ def test_names_of_what_comes_with_the_package_are_taken(distilled):
         distilled.source("Distilled")
 
 
+@pytest.mark.slow
 def test_gamma_is_what_the_policy_was_trained_for(data, policy, tmp_path, monkeypatch):
     monkeypatch.setattr(distilling, "GENERATIONS", 1)
 

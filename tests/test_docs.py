@@ -33,10 +33,12 @@ LONG = (
     "experiments/benchmark.py",
     "experiments/certificates.py",
     "experiments/evaluation.py",
+    "experiments/live_batch.py",
     "experiments/tracing.py",
     "live/answering.py",
     "testing/controllers.py",
     "training/allocators.py",
+    "training/entry.py",
 )
 """Modules whose examples take seconds."""
 EXAMPLES = [

@@ -150,6 +150,7 @@ def test_an_unparsable_gold_is_named():
         merge_equivalent(dataset)
 
 
+@pytest.mark.slow
 def test_answers_that_cost_too_much_are_answers_of_their_own():
     answers = [
         "7",

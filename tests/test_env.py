@@ -696,7 +696,7 @@ def first_shown(view, _):
 @pytest.mark.parametrize(
     "aggregate",
     [
-        "majority",
+        pytest.param("majority", marks=pytest.mark.slow),
         pytest.param("latest", marks=pytest.mark.slow),
         pytest.param(first_opened, marks=pytest.mark.slow),
         first_shown,
@@ -788,6 +788,7 @@ def test_the_options_for_compiling_change_no_result():
     chex.assert_trees_all_close(found, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_trainer_written_for_gymnax_runs():
     """The loop of PureJaxRL: keys and states of many environments through one scan."""
     env, lanes, steps = WidthDepth(3, fused=True, obs="flat"), 16, 64
@@ -886,7 +887,7 @@ def test_states_can_be_donated(begun):
 def test_flax_writes_and_reads_states(begun):
     serialization = pytest.importorskip("flax.serialization")
     env, params, state, action = begun
-    after = jax.jit(env.step)(jax.random.key(0), state, action, params)[1]
+    after = step(env, jax.random.key(0), state, action, params)[1]
     again = serialization.from_bytes(state, serialization.to_bytes(after))
     assert jax.tree.all(jax.tree.map(np.array_equal, again, after))
     with pytest.raises(InputError, match="not a state of the same environment"):
@@ -900,7 +901,7 @@ def test_states_have_replace(begun):
 
 def test_dtypes_are_promoted_as_ever_where_the_caller_is_strict(begun):
     env, params, state, action = begun
-    expected = jax.jit(env.step)(jax.random.key(0), state, action, params)
+    expected = step(env, jax.random.key(0), state, action, params)
     with jax.numpy_dtype_promotion("strict"):
         _, strict = jax.jit(env.reset)(jax.random.key(0), params)
         found = jax.jit(env.step)(jax.random.key(0), strict, action, params)
@@ -981,7 +982,9 @@ def test_more_branches_than_votes_can_be_counted_among_are_refused():
 @pytest.mark.parametrize(
     "key", [KEY, pytest.param(jax.random.PRNGKey(0), marks=pytest.mark.slow)], ids=["typed", "words"]
 )
-@pytest.mark.parametrize("obs", ["features", pytest.param("history", marks=pytest.mark.slow), "flat"])
+@pytest.mark.parametrize(
+    "obs", ["features", *(pytest.param(obs, marks=pytest.mark.slow) for obs in ("history", "flat"))]
+)
 def test_spaces_sample_by_keys(obs, key):
     for env in (WidthDepth(W, obs=obs), WidthDepthRounds(W, obs=obs, mask_in_obs=True)):
         params = parameters(env)

@@ -14,7 +14,7 @@ from autotts_jax.envs import WidthDepth
 from autotts_jax.experiments import branch_orders
 from autotts_jax.policies import CONTROLLERS
 
-pytestmark = pytest.mark.shipped
+pytestmark = [pytest.mark.shipped, pytest.mark.slow]
 
 CELL, SEEDS, WIDTH = "synthetic-L/synthetic", 5, 64
 ROUNDS = 120

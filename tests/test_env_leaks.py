@@ -87,8 +87,12 @@ SURE = WidthDepth(WIDTH, obs="history", signals=SIGNALS)
 
 @pytest.mark.parametrize(
     ("env", "draw"),
-    [(ATOMIC, atomic_actions), (FUSED, fused_actions), (ROUNDS, round_actions), (SURE, atomic_actions)],
-    ids=["atomic", "fused", "rounds", "signals"],
+    [
+        pytest.param(ATOMIC, atomic_actions, marks=pytest.mark.slow, id="atomic"),
+        pytest.param(FUSED, fused_actions, marks=pytest.mark.slow, id="fused"),
+        pytest.param(ROUNDS, round_actions, id="rounds"),
+        pytest.param(SURE, atomic_actions, id="signals"),
+    ],
 )
 def test_nothing_unrevealed_is_seen(env, draw, matrix):
     assert leaking(env, draw, matrix) == set()

@@ -179,7 +179,7 @@ def assert_same(results, others):
 class Acting:
     """What returns the same actions always."""
 
-    env = ROUNDS
+    env = FUSED
 
     def __init__(self, actions):
         self.actions = actions
@@ -188,16 +188,16 @@ class Acting:
         return self.actions, state
 
 
-OPENING = np.zeros((len(EPISODES.question), 2 + WIDTH), int)
+OPENING = np.zeros(len(EPISODES.question), int)
 
 
 @pytest.mark.parametrize(
     ("actions", "given"),
     [
-        (OPENING * np.nan, "float64[16, 6]"),
-        (OPENING > 0, "bool[16, 6]"),
-        (OPENING[:3], "int64[3, 6]"),
-        (OPENING.astype("<U1"), "<U1[16, 6]"),
+        (OPENING * np.nan, "float64[16]"),
+        (OPENING > 0, "bool[16]"),
+        (OPENING[:3], "int64[3]"),
+        (OPENING.astype("<U1"), "<U1[16]"),
         (None, "object[]"),
     ],
 )
@@ -211,8 +211,7 @@ def test_what_is_no_action_is_refused_by_the_name_of_the_player(matrix, actions,
 
 def test_numbers_that_int32_does_not_hold_are_out_of_range(matrix):
     """2³² + 1 is not ANSWER, as it is none in Gymnasium."""
-    actions = OPENING.copy()
-    actions[:, 0] = np.resize([2**32 + 1, 2**31, -1, 1 - 2**32], len(actions))
+    actions = np.resize([2**32 + 1, 2**31, -1, 1 - 2**32], len(OPENING))
     played = HostPlayer(Acting(actions), GAMMA).rollout(matrix, ORDERS, EPISODES)
     assert set(played.stop_reason.tolist()) == {StopReason.STEP_LIMIT}
 

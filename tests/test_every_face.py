@@ -183,8 +183,9 @@ def in_environment(env, row, play, budget=None) -> tuple[Played, EnvironmentExec
     return stepped(executor, play), executor
 
 
-QUICK = ("CMC", "DEER")
+QUICK = ("CMC",)
 SLOW = (
+    "DEER",
     "CMC of the least budget",
     "SC",
     "ASC",
@@ -391,7 +392,7 @@ SMALL_ORDERS = shared_orders([np.random.default_rng(s).permutation(BRANCHES)[:SM
             "latest",
             marks=pytest.mark.slow,
         ),
-        (SelfConsistency(SMALL_WIDTH), "majority"),
+        pytest.param(SelfConsistency(SMALL_WIDTH), "majority", marks=pytest.mark.slow),
         pytest.param(LastOne(SMALL_WIDTH), "latest", marks=pytest.mark.slow),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
@@ -429,7 +430,7 @@ def test_the_seed_draws_the_episode(make):
     ("name", "settings", "message"),
     [
         ("WidthDepth-v0", {"obs": "features"}, "obs='history'"),
-        ("WidthDepth-v0", {"obs": "flat"}, "obs='history'"),
+        pytest.param("WidthDepth-v0", {"obs": "flat"}, "obs='history'", marks=pytest.mark.slow),
         ("WidthDepth-v0", {"fused": True}, "or is fused"),
         ("WidthDepthRounds-v0", {}, "other actions than WidthDepth-v0's"),
         ("WidthDepth-v0", {"max_steps": 9}, "larger max_steps"),

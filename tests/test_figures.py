@@ -176,7 +176,7 @@ FIGURES = {
 }
 
 
-PARTS = ("frontier of one cell", "episode")
+PARTS = ("frontier of one cell", "frontier of one setting", "episode")
 """Figures that others have in them."""
 
 DRAWN = [
@@ -204,7 +204,7 @@ def test_a_full_disk_is_an_error_of_the_disk(tmp_path, ending):
     file = tmp_path / f"figure.{ending}"
     file.symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device"):
-        figures.save_figure(FIGURES["episode"]("column"), [file])
+        figures.save_figure(FIGURES["frontier of one setting"]("column"), [file])
 
 
 def texts(figure):
@@ -270,7 +270,7 @@ def test_right_and_wrong_answers_carry_signs():
 
 @pytest.fixture(scope="module")
 def result():
-    return at.evaluate(at.load("smollm2"), ["sc@1", "sc@2", "cmc@0.5"], seeds=2, max_branches=4)
+    return at.evaluate(at.load("smollm2"), ["sc@1", "sc@2", "sc@4"], seeds=2, max_branches=4)
 
 
 def test_panels_are_chosen_by_name(result):

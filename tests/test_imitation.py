@@ -79,6 +79,7 @@ def test_openings_are_demonstrated_as_far_as_there_is_room(matrix):
     assert allowed[goes_on].all()
 
 
+@pytest.mark.slow
 def test_demonstrations_until_the_peak_end_right(matrix):
     teacher, table = CMC.of_beta(0.5), orders(8)
     whole = demonstrate(teacher, 1e-4, matrix, table, ROWS)
@@ -87,8 +88,15 @@ def test_demonstrations_until_the_peak_end_right(matrix):
     played = play(teacher, matrix, table)
     assert played.correct.sum() <= peaked.action.answer.sum() <= 6
     assert 0 < len(peaked.action.answer) < len(whole.action.answer)
-    none = demonstrate(teacher, 1e-4, matrix, table, ROWS, np.full(6, -1, np.int32))
-    assert len(none.action.answer) == 0  # nothing is right
+
+
+def test_nothing_is_demonstrated_where_nothing_is_right(matrix):
+    gold = np.asarray(matrix.gold, np.int32).copy()
+    gold[1:] = -1
+    demos = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(4), ROWS, gold)
+    assert demos.action.answer.sum() <= 1
+    demos = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(4), ROWS, np.full(6, -1, np.int32))
+    assert len(demos.action.answer) == 0
 
 
 @pytest.mark.slow

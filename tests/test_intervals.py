@@ -188,7 +188,7 @@ def test_as_many_questions_as_needed_tell_a_gain_four_times_in_five():
 
     number = questions(4_000).needed(sample(4_000), 0.3 * 0.25)
     over = questions(number)
-    found = np.mean([over.gain(sample(number)).p < 0.05 for _ in range(300)])
+    found = np.mean([over.gain(sample(number)).p < 0.05 for _ in range(100)])
     assert 0.72 < found < 0.92
     more = sample(200)
     assert questions(200).needed(more, 0.01) > questions(200).needed(more, 0.05) >= FEWEST

@@ -64,7 +64,7 @@ def test_a_budget_is_kept(grader):
     assert not live("cmc@0.3", grader).limited
 
 
-@pytest.mark.parametrize("player", ["cmc@0.3", "sc@4", "asc@4"])
+@pytest.mark.parametrize("player", ["cmc@0.3", "sc@4", pytest.param("asc@4", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("budget", [1, 19, 50])
 def test_the_first_branch_is_cut_off_where_the_budget_ends(grader, player, budget):
     found = live(player, grader, budget=budget)

@@ -90,9 +90,10 @@ class Few(Allocator):
         ("dirichlet", 3000, 1),
         pytest.param("naive", 5000, 4, marks=pytest.mark.slow),
         pytest.param("shadow-price", 1234, 3, marks=pytest.mark.slow),
-        ("uniform", 20_000, 9),
+        pytest.param("uniform", 20_000, 9, marks=pytest.mark.slow),
         pytest.param("asc", 1, 1, marks=pytest.mark.slow),
         (Few(2), 9000, 2),
+        (Few(WIDTH), 20_000, 9),
     ],
 )
 def test_it_is_equal_to_its_replay(collection, tmp_path, allocator, budget, at_once):
@@ -128,8 +129,17 @@ def test_rows_are_what_the_branches_came_to(whole):
     assert lines == [dataclasses.asdict(row) for row in found.answered]
 
 
-@pytest.mark.parametrize("at_once", [1, 3])
-@pytest.mark.parametrize("fails_after", [0, 35, 70])
+@pytest.mark.parametrize(
+    ("fails_after", "at_once"),
+    [
+        (0, 1),
+        (35, 1),
+        pytest.param(70, 1, marks=pytest.mark.slow),
+        pytest.param(0, 3, marks=pytest.mark.slow),
+        pytest.param(35, 3, marks=pytest.mark.slow),
+        (70, 3),
+    ],
+)
 def test_a_run_that_failed_goes_on_and_asks_for_nothing_again(whole, tmp_path, fails_after, at_once):
     out, failing, engine = tmp_path / "run", Recording(fails_after), Recording()
     undisturbed = whole if at_once == 1 else (..., play(tmp_path / "other", at_once=at_once))
