@@ -58,10 +58,8 @@ def test_a_branch_is_one_call_and_as_long_as_the_server_says(server, engine):
     assert found.answer is not None
 
 
-@pytest.mark.parametrize(
-    "spec",
-    ["asc@8", *(pytest.param(spec, marks=pytest.mark.slow) for spec in ("esc@16", "sprt@8", "short-m@8"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", ["asc@8", "esc@16", "sprt@8", "short-m@8"])
 def test_controllers_of_whole_branches_run(engine, spec):
     found = live.answer(engine, "3 + 3", spec, sampling=SAMPLING, max_branches=16)
     assert found.answer is not None

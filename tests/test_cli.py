@@ -380,9 +380,8 @@ FAILURES = {
 """Files whose ``Fails`` does not play, by what fails."""
 
 
-@pytest.mark.parametrize(
-    "how", ["is nothing", *(pytest.param(how, marks=pytest.mark.slow) for how in ("plays", "loads", "ends"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", FAILURES)
 def test_a_player_that_fails_leaves_the_results_of_others(run, folder, tmp_path, how):
     player, out = tmp_path / "fails.py", tmp_path / "out"
     player.write_text(FAILURES[how])

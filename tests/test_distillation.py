@@ -388,6 +388,7 @@ def test_a_policy_that_does_one_thing_always(data, policy, layer, bias, monkeypa
         distill(biased(policy, layer, [np.nan] * len(bias)), data)
 
 
+@pytest.mark.slow
 def test_the_clock_of_the_policy_is_that_of_the_program(data, policy):
     """While no branch has ended, one that was opened first has a depth of t + 1 at the start of round t."""
     plain = decision_list(dataclasses.replace(cmc(), read=(), open=(), prune=(), stop=()), 0.5)

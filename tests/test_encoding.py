@@ -179,6 +179,7 @@ def test_a_script_needs_no_main_guard(tmp_path):
     assert done.stdout == "1\n"
 
 
+@pytest.mark.slow
 def test_released_answers_are_merged_sensibly(replay_dir):
     path = replay_dir / "Qwen3-8B" / "aime24.json"
     exact = read_json(path).select([2, 4])

@@ -757,6 +757,7 @@ def test_parameters_can_be_batched():
             chex.assert_trees_all_close(moment, of_lane(lane, other), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_compilation_serves_all_episodes_and_values_of_parameters():
     go = jax.jit(chex.assert_max_traces(FUSED.step, n=1))
     for seed, budget in ((0, BIG), (1, 100)):

@@ -176,8 +176,8 @@ FIGURES = {
 }
 
 
-PARTS = ("frontier of one cell", "frontier of one setting", "episode")
-"""Figures that others have in them."""
+PARTS = ("frontier of one cell", "frontier of one setting", "gains", "episode")
+"""Figures that others have in them, or that are made as they are."""
 
 DRAWN = [
     pytest.param(

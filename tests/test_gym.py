@@ -174,6 +174,7 @@ def test_ids_of_tasks_play_the_questions_of_their_part():
             np.testing.assert_array_equal(matrix.lengths, expected.lengths)
 
 
+@pytest.mark.slow
 def test_an_id_of_a_task_takes_other_settings():
     name = "WidthDepth-Laptop-Train-v0"
     assert gymnasium.make(name, obs="history").observation_space["history"].shape[0] == 8
