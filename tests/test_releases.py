@@ -303,6 +303,7 @@ def test_a_missing_library_is_named(tmp_path, monkeypatch):
 # --- the released data
 
 
+@pytest.mark.slow
 def test_all_released_cells_are_imported(replay_dir, tmp_path):
     files = import_release(str(replay_dir), tmp_path)
     sources = sorted(replay_dir.rglob("*.json"))

@@ -1,6 +1,7 @@
 """The rooms of the package: their public names, and what a plain installation can do."""
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -28,11 +29,24 @@ def test_every_public_name_is_there_and_documented(name):
             assert inspect.getdoc(found), public
 
 
+@functools.cache
+def parsed():
+    """The files of the package, each with what the tests below look for in its syntax tree."""
+    looked_for = ast.ClassDef, ast.Assert
+    return [
+        (
+            file,
+            [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, looked_for)],
+        )
+        for file in sorted(Path(autotts_jax.__file__).parent.rglob("*.py"))
+    ]
+
+
 def test_no_two_classes_share_a_name():
     """One word has one meaning across the package."""
     places: dict[str, list[str]] = {}
-    for file in sorted(Path(autotts_jax.__file__).parent.rglob("*.py")):
-        for statement in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for file, statements in parsed():
+        for statement in statements:
             if isinstance(statement, ast.ClassDef) and not statement.name.startswith("_"):
                 places.setdefault(statement.name, []).append(file.name)
     # The same space, for Gymnasium and for gymnax.
@@ -61,8 +75,8 @@ def test_no_assertion_guards_anything():
     """``python -O`` leaves them out."""
     guards = [
         f"{file.name}:{statement.lineno}"
-        for file in Path(autotts_jax.__file__).parent.rglob("*.py")
-        for statement in ast.walk(ast.parse(file.read_text()))
+        for file, statements in parsed()
+        for statement in statements
         if isinstance(statement, ast.Assert) and checks_nothing_for_types(statement)
     ]
     assert guards == []

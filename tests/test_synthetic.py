@@ -228,6 +228,7 @@ def test_distinct_answers(cells):
         assert 180 < max(distinct) < 1000
 
 
+@pytest.mark.slow
 def test_a_generated_task_has_a_thousand_questions_to_train_and_to_test_on():
     dataset = load("synthetic-hard")
     assert [cell.model for cell in dataset.cells] == list(LADDER["synthetic-hard"])

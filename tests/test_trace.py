@@ -87,7 +87,7 @@ def test_a_trace_is_the_episode_that_an_evaluation_plays(dataset, traces, name):
         assert trace.stop_reason == play.stop_reason[index]
 
 
-@pytest.mark.parametrize("name", ["cmc", "parallel-probe"])
+@pytest.mark.parametrize("name", ["cmc", pytest.param("parallel-probe", marks=pytest.mark.slow)])
 def test_a_trace_compiles_looking_deciding_and_acting_once(dataset, name):
     def compiled():
         programs = (stepping._init, stepping._act, stepping._answer, stepping._view, stepping._apply)  # noqa: SLF001
@@ -245,7 +245,7 @@ def test_descriptions():
 @pytest.mark.parametrize(
     "shown",
     [
-        [],
+        pytest.param([], marks=pytest.mark.slow),
         pytest.param([["答え", None, "$x$"]], marks=pytest.mark.slow),
         [["\\frac{1}{2}\n", "a" * 50]] * 64,
         pytest.param([[str(n) for n in range(30)]], marks=pytest.mark.slow),

@@ -204,14 +204,14 @@ def test_train_says_what_is_wrong(run_train, arguments, message):
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("auto", "coordinator auto: no cluster such as SLURM or Open MPI has started this process; give"),
-        pytest.param(
+        (
             "localhost:1 --processes 2 --process 1",
             "coordinator localhost:1: not all processes connected",
-            marks=pytest.mark.slow,
         ),
     ],
 )
