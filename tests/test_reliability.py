@@ -513,7 +513,7 @@ def test_two_processes_that_begin_at_once_leave_what_one_does(inputs, run, tmp_p
     for folder in folders:
         shutil.copytree(inputs[0], folder)
     pickled = tmp_path / "evaluated.pkl"
-    pickled.write_bytes(pickle.dumps(inputs[1][at, "evaluate"]))
+    pickled.write_bytes(pickle.dumps(inputs[1]))
     with contextlib.ExitStack() as ended:
         two = []
         for _ in range(2):
