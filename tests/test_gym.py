@@ -721,10 +721,8 @@ class BoxedVectorEnv(WidthDepthVectorEnv):
     kind = Boxed
 
 
-@pytest.mark.parametrize(
-    ("single", "vector"),
-    [(NotedEnv, NotedVectorEnv), pytest.param(BoxedEnv, BoxedVectorEnv, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("single", "vector"), [(NotedEnv, NotedVectorEnv), (BoxedEnv, BoxedVectorEnv)])
 def test_environments_of_ones_own_show_what_they_declare(data, single, vector):
     check_env(single(data, max_branches=WIDTH), skip_render_check=True)
     settings = {"max_branches": WIDTH, "max_steps": 3}

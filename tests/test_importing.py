@@ -1517,6 +1517,7 @@ def test_the_command_writes_a_matrix(run, tmp_path):
         assert run("data", "import", path, *wrong)[0] == 2
 
 
+@pytest.mark.slow
 def test_a_logged_run_of_lm_eval_reaches_a_frontier_in_two_commands(run, tmp_path):
     output = tmp_path / "output" / "my__model"
     output.mkdir(parents=True)
