@@ -432,6 +432,7 @@ def test_rounds_at_once_end_at_the_limit_of_rounds():
         ({"parallel_probe64": ParallelProbe(64)}, False),
         ({"asc64": AdaptiveConsistency(64)}, True),
     ],
+    ids=["cmc", "parallel_probe", "asc-double"],
 )
 def test_episodes_equal_the_released_evaluators(controllers, double):
     """A few of those that tests/test_parity.py compares, and that double precision changes nothing."""
