@@ -240,7 +240,8 @@ def test_pictures_of_measurements_have_the_numbers_of_the_tables_in_research():
         assert f"| {' | '.join(of_way)} |" in page
     page = (ROOT / "research" / "benchmark.md").read_text(encoding="utf-8")
     for row in numbers_in("learners.csv"):
-        assert f" {row['objective']} ± {row['objective_se']} " in page
+        told = [f"{float(row[key]):.3f}" for key in ("objective", "objective_se") if row[key]]
+        assert f" {' ± '.join(told)} " in page
 
 
 def numbers_in(name):
