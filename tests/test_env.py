@@ -856,14 +856,16 @@ def test_random_words_are_those_of_jax(key):
         "WidthDepthRounds-v0",
         pytest.param("WidthDepth-v0", marks=pytest.mark.slow),
         pytest.param("WidthDepthMacro-v0", marks=pytest.mark.slow),
+        pytest.param("WidthDepthBatch-v0", marks=pytest.mark.slow),
     ],
 )
 def begun(request):
     """An environment with an episode under way, and an action."""
     data = synthetic(questions=4, branches=8)
-    env, params = at.make(request.param, data, max_branches=4, obs="history", budget=30_000)
+    more = {} if "Batch" in request.param else {"obs": "history"}
+    env, params = at.make(request.param, data, max_branches=4, budget=30_000, **more)
     _, state = jax.jit(env.reset)(jax.random.key(0), params)
-    return env, params, state, jnp.zeros(env.action_space().shape, jnp.int32)
+    return env, params, state, jnp.zeros(env.action_space(params).shape, jnp.int32)
 
 
 @pytest.mark.slow

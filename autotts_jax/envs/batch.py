@@ -17,8 +17,9 @@ from autotts_jax.core.batch import charge, most_urgent, view_after
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.core.votes import MOST_BRANCHES
 from autotts_jax.envs.environment import Functional, Observation
-from autotts_jax.envs.params import draw_orders
+from autotts_jax.envs.params import Replaceable, draw_orders, register_with_flax
 from autotts_jax.envs.spaces import Box, Dict
+from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.typing import Array, Scalar
@@ -30,7 +31,7 @@ of W; and its tokens as a share of the budget."""
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
-class BatchParams:
+class BatchParams(Replaceable):
     """The parameters of `WidthDepthBatch`.
 
     Attributes:
@@ -50,7 +51,7 @@ class BatchParams:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class BatchState:
+class BatchState(Replaceable):
     """Where a batch stands.
 
     Attributes:
@@ -195,6 +196,7 @@ class WidthDepthBatch(Functional):
                 (known when it is not an array of JAX).
         """
         self._check(params, question, order)
+        register_with_flax(BatchState)
         word = keys.bits(key, 2)
         if question is None:
             cell = word[0] % len(params.sets)
@@ -234,9 +236,11 @@ class WidthDepthBatch(Functional):
             Observation, state, reward, terminated and info.
 
         Raises:
-            InputError: the parameters are of another width.
+            InputError: the parameters are of another width, or the action is of another shape.
         """
         self._check_width(params)
+        if jnp.shape(action) != (shape := params.sets.shape[1:]):
+            raise InputError(f"an action must be numbers of shape {shape}, but it is {action!r:.60}")
         matrix, width = params.matrix, self.max_branches
         questions = params.sets[state.cell]
         invalid = jnp.isnan(action)

@@ -541,7 +541,7 @@ class Environment(Functional):
             InputError: see `reset`.
         """
         self._check(params, question, order, gamma)
-        register_with_flax()
+        register_with_flax(EnvState)
         matrix = params.matrix
         # One draw of three words; the bias of a remainder is below 1e-6 for fewer than 4,000 questions.
         word = keys.bits(key, 3)

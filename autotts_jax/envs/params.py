@@ -27,7 +27,7 @@ ORDERS = 1024
 """Branch orders that episodes draw from."""
 
 
-class _Replaceable:
+class Replaceable:
     """A dataclass of which copies with other values can be made, as of flax's."""
 
     def replace(self, **changes: Any) -> Self:
@@ -37,7 +37,7 @@ class _Replaceable:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)  # arrays cannot say whether they are equal
-class EnvParams(_Replaceable):
+class EnvParams(Replaceable):
     """The parameters of an environment. Every leaf is traced, and all but the data can be batched.
 
     Attributes:
@@ -78,7 +78,7 @@ class EnvParams(_Replaceable):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class EnvState(_Replaceable):
+class EnvState(Replaceable):
     """An episode under way.
 
     Attributes:
@@ -106,15 +106,15 @@ class EnvState(_Replaceable):
 
 
 @functools.cache
-def register_with_flax() -> None:
-    """Lets `flax.serialization` write and read states; called before there is one, as flax takes time."""
+def register_with_flax(kind: type) -> None:
+    """Lets `flax.serialization` write and read such states; called before there is any, for it is slow."""
     from flax import serialization
 
-    def to_dict(state: EnvState) -> dict[str, Array]:
+    def to_dict(state: Any) -> dict[str, Array]:
         leaves, _ = jax.tree_util.tree_flatten_with_path(state)
         return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
-    def from_dict(state: EnvState, values: dict[str, Array]) -> EnvState:
+    def from_dict(state: Any, values: dict[str, Array]) -> Any:
         names = to_dict(state)
         if names.keys() != values.keys():
             raise InputError(
@@ -123,7 +123,7 @@ def register_with_flax() -> None:
             )
         return jax.tree.unflatten(jax.tree.structure(state), [values[name] for name in names])
 
-    serialization.register_serialization_state(EnvState, to_dict, from_dict)
+    serialization.register_serialization_state(kind, to_dict, from_dict)
 
 
 def with_own_buffers(state: EnvState) -> EnvState:
