@@ -11,11 +11,12 @@ it: the quick tests, which always run, import all modules. Besides:
 
 - A test leads to its fixtures.
 - A module that is used as an object, as in ``vars(module)``, is reached as a whole.
-- A text leads to the dotted paths, the imports and the files that are in it. A file that is not Python is
-  reached by its name, by a pattern, or by the name of a folder that it is in; if nothing names it, it decides
-  about all tests.
-- What users name is looked up in tables: controllers, commands, and ids of environments. An entry is reached
-  by what reaches both the table and a text with the name of the entry, or takes all values of the table.
+- A text leads to the dotted paths, the imports, ``module:name`` and the files that are in it. A file that is
+  not Python is reached by its name, by a pattern, or by the name of a folder that it is in; if nothing names
+  it, it decides about all tests.
+- What users name is looked up in tables: controllers and commands. An entry is reached by what reaches both
+  the table and a text with the name of the entry, or takes all values of the table.
+- A text with the id of an environment leads to what Gymnasium imports for it.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ WHOLE, ON_IMPORT, AS_PROGRAM = "*", "", "__main__"
 CONTROLLERS = f"{PACKAGE}.policies.players", "CONTROLLERS"
 VALUES = CONTROLLERS[0], "CONTROLLERS.values()"
 COMMANDS = f"{PACKAGE}.cli.app", ON_IMPORT
-ENVIRONMENTS = f"{PACKAGE}.envs.registry", "register"
-TABLES = CONTROLLERS, COMMANDS, ENVIRONMENTS
+TABLES = CONTROLLERS, COMMANDS
+ENVIRONMENTS = tuple(f"{PACKAGE}.envs.{name}" for name in ("registry", "gym", "gym_vector"))
+"""What Gymnasium imports for whoever spells the id of an environment."""
 ALIKE = f"{PACKAGE}.policies.allocators", f"{PACKAGE}.styles", "docs/reference/results.csv"
 """Modules and files with names of controllers, which look none up."""
 
@@ -67,6 +69,7 @@ WORD = re.compile(r"[\w-]+")
 DOTTED = re.compile(rf"\b{PACKAGE}((?:\.\w+)+)")
 IMPORT = re.compile(r"\bimport ([\w.]+)(?: as (\w+))?")
 IMPORT_FROM = re.compile(r"\bfrom ([\w.]+) import (?:\(([\w ,\n]+)\)|([\w ,]+))")
+IMPORT_PATH = re.compile(r"\b(\w+):(?:(\w+)| $)")
 FILE = re.compile(r"(?=.*\w)(?=.*[./]|[^*]*$)[\w./*-]{1,100}")
 OWN_FILE = ("__file__", "__path__", "__version__")
 
@@ -90,6 +93,8 @@ class Module:
             for statement in tree.body:
                 for bound in bound_by(statement):
                     self.definitions[bound].append(statement)
+            if ast.get_docstring(tree):
+                self.definitions["__doc__"].append(tree.body[0])
             for node in ast.walk(tree):
                 if isinstance(node, ast.Import):
                     for alias in node.names:
@@ -325,12 +330,17 @@ class Graph:
     def _read_text(self, here: Node, text: str) -> None:
         """Adds what leads from a text."""
         self.words[here].update(WORD.findall(text))
+        if "WidthDepth" in text and here[0] != ENVIRONMENTS[0]:
+            self.leads[here] |= {(module, WHOLE) for module in ENVIRONMENTS}
         near = str(PurePosixPath(self._places.get(here[0], here[0])).parent)
         for part in set(re.split(r"[\s,:;@'\"`()\[\]<>|=]+", text)):
             found = self.files(near, part)
             self.leads[here] |= (
                 found if here[0] in self.modules else {node for node in found if node[0] in self.modules}
             )
+        for target, name in IMPORT_PATH.findall(text):
+            if target in self._stems:
+                self.leads[here] |= self.follow(target, (name,) if name else ())
         for target, *names in IMPORT_FROM.findall(text):
             for name in filter(str.strip, "".join(names).split(",")):
                 self.leads[here] |= self.follow(target, (name.split()[0],))
@@ -360,12 +370,7 @@ class Graph:
             name = node[1] if node[0] == COMMANDS[0] else node[0].rpartition(".")[2]
             self.entries[COMMANDS, name].add(node)
         self.leads[COMMANDS] = self.follow(COMMANDS[0], ("with_options",))
-        self.leads.pop(ENVIRONMENTS, None)
-        for word in self.words[ENVIRONMENTS[0], "ENVIRONMENTS"]:
-            if word.startswith("WidthDepth"):
-                self.entries[ENVIRONMENTS, word] = {
-                    (f"{PACKAGE}.envs.{name}", WHOLE) for name in ("gym", "gym_vector")
-                }
+        self.leads.pop((ENVIRONMENTS[0], "register"), None)  # importing the package calls it
 
     # --- what reaches what ----------------------------------------------------------------------------
 

@@ -59,6 +59,10 @@ SOURCES = {
     "def test_idle(): cache.FOLDER",
     "autotts_jax/__main__.py": "from autotts_jax.room.first import two\ntwo()",
     "tests/test_text.py": "CODE = 'import autotts_jax as at; at.two()'\ndef test_it(): run(CODE)",
+    "autotts_jax/envs/gym.py": "class WidthDepthEnv: ...",
+    "tests/test_id.py": "def test_it(): make('autotts_jax:WidthDepth-v0')",
+    "tests/called.py": "def call(): ...",
+    "tests/test_path.py": "def test_it(name): run(f'called:{name}')\ndef test_idle(): run('called: never')",
 }
 
 
@@ -75,6 +79,8 @@ SOURCES = {
         (("autotts_jax.room.third", "three"), {"one.test_all", "three.test_it"}),
         (("autotts_jax.room.third", "_noted"), {"one.test_all", "three.test_it"}),
         (("autotts_jax.room.second", "Reader"), {"one.test_all", "two.test_it"}),
+        (("autotts_jax.envs.gym", "WidthDepthEnv"), {"one.test_all", "id.test_it"}),
+        (("tests.called", "call"), {"path.test_it"}),
     ],
 )
 def test_what_leads_to_a_definition(node, tests):
@@ -115,6 +121,8 @@ def test_only_what_differs_counts(repository, tmp_path):
     first = tmp_path / "autotts_jax/room/first.py"
     first.write_text("# A comment\n" + SOURCES["autotts_jax/room/first.py"])
     assert select(base, "tests")[0] == []
+    first.write_text('"""Examples of it."""\n' + SOURCES["autotts_jax/room/first.py"])
+    assert select(base, "tests")[0] == ["tests/test_one.py::test_all"]
     first.write_text(SOURCES["autotts_jax/room/first.py"].replace("two(): ...", "two(): return 2"))
     names = "main.py::test_it", "one.py::test_all", "text.py::test_it", "two.py::test_it"
     found = [f"tests/test_{name}" for name in names]
