@@ -41,23 +41,25 @@ def lend(flags: str, folder: Path = FOLDER) -> tuple[Path, Callable[[], None]]:
     try:
         kept.mkdir(parents=True, exist_ok=True)
         runs.mkdir(exist_ok=True)
-    except OSError:  # a user without a folder
+        for old in runs.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # that run has just ended
+                if time.time() - old.stat().st_mtime > LEFT_BEHIND:
+                    shutil.rmtree(old, ignore_errors=True)
+        run = Path(tempfile.mkdtemp(dir=runs))
+        for entry in kept.iterdir():
+            with contextlib.suppress(OSError):  # another run has just deleted it
+                (run / entry.name).hardlink_to(entry)
+    except OSError:  # a user without a folder, or without the right to write there
         run = Path(tempfile.mkdtemp(prefix="compiled-"))
         return run, lambda: shutil.rmtree(run, ignore_errors=True)
-    for old in runs.iterdir():
-        if time.time() - old.stat().st_mtime > LEFT_BEHIND:
-            shutil.rmtree(old, ignore_errors=True)
-    run = Path(tempfile.mkdtemp(dir=runs))
-    for entry in kept.iterdir():
-        with contextlib.suppress(OSError):  # another run has just deleted it
-            (run / entry.name).hardlink_to(entry)
 
     def end() -> None:
-        for entry in run.iterdir():
-            if not (kept / entry.name).exists() and is_whole(entry):
-                with contextlib.suppress(FileExistsError):  # another run has just kept it
-                    (kept / entry.name).hardlink_to(entry)
-        shrink(kept, MOST_BYTES)
+        with contextlib.suppress(OSError):  # somebody has deleted the folder, or the disk is full
+            for entry in run.iterdir():
+                if not (kept / entry.name).exists() and is_whole(entry):
+                    with contextlib.suppress(FileExistsError):  # another run has just kept it
+                        (kept / entry.name).hardlink_to(entry)
+            shrink(kept, MOST_BYTES)
         shutil.rmtree(run, ignore_errors=True)
 
     return run, end

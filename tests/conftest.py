@@ -100,6 +100,12 @@ def run(monkeypatch, capsys):
     return run
 
 
+def pytest_configure(config):
+    """Has an entry of the cache that cannot be read or written cost a compilation, and no test."""
+    said = "Error (reading|writing) persistent compilation cache entry"
+    config.addinivalue_line("filterwarnings", f"ignore:{said}:UserWarning")
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items):
     """Marks what is nightly as slow, too."""

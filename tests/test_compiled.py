@@ -1,8 +1,14 @@
 """Compiled programs that a run leaves for the next one: whole ones alone, and not without end."""
 
+import os
+import shutil
+import tempfile
 import zlib
+from pathlib import Path
 
 import compiled
+import jax
+import pytest
 
 WHOLE = zlib.compress(b"program" * 100)
 
@@ -49,3 +55,52 @@ def test_a_user_without_a_folder_has_one_for_the_run(tmp_path):
     assert run.is_dir()
     end()
     assert not run.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
+    make = tempfile.mkdtemp
+
+    def refused(dir=None, **options):  # noqa: A002
+        if dir is not None:
+            raise PermissionError
+        return make(**options)
+
+    compiled.lend("flags", tmp_path)[1]()
+    monkeypatch.setattr(tempfile, "mkdtemp", refused)
+    run, end = compiled.lend("flags", tmp_path)
+    assert tmp_path not in run.parents
+    end()
+    assert not run.exists()
+
+
+def test_runs_go_on_while_others_end_and_the_folder_is_deleted(tmp_path):
+    run, end = compiled.lend("flags", tmp_path)
+    (tmp_path / "runs" / "ended").symlink_to("nowhere")  # as a folder that is gone when it is looked at
+    _, other_end = compiled.lend("flags", tmp_path)
+    (run / "whole").write_bytes(WHOLE)
+    shutil.rmtree(tmp_path)
+    end()
+    other_end()
+
+
+@pytest.fixture
+def keeping_all():
+    """Has JAX keep what takes no time to compile, too."""
+    name = "jax_persistent_cache_min_compile_time_secs"
+    before = getattr(jax.config, name)
+    jax.config.update(name, 0.0)
+    yield
+    jax.config.update(name, before)
+
+
+@pytest.mark.usefixtures("keeping_all")
+def test_what_was_cut_later_is_compiled_again():
+    @jax.jit
+    def cut_later(x):
+        return x + 1
+
+    assert cut_later(1) == 2
+    (entry,) = Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).glob("jit_cut_later-*")
+    entry.write_bytes(entry.read_bytes()[:-1])
+    jax.clear_caches()
+    assert cut_later(1) == 2  # a warning that is not expected is an error
