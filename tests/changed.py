@@ -333,8 +333,8 @@ class Graph:
         if "WidthDepth" in text and here[0] != ENVIRONMENTS[0]:
             self.leads[here] |= {(module, WHOLE) for module in ENVIRONMENTS}
         near = str(PurePosixPath(self._places.get(here[0], here[0])).parent)
-        for part in set(re.split(r"[\s,:;@'\"`()\[\]<>|=]+", text)):
-            found = self.files(near, part)
+        for part in set(re.split(r"[\s,:;@'\"`()\[\]{}<>|=]+", text)):
+            found = self.files(near, part.lstrip("/"))  # as in f"{FOLDER}/file.py"
             self.leads[here] |= (
                 found if here[0] in self.modules else {node for node in found if node[0] in self.modules}
             )
