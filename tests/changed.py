@@ -338,6 +338,10 @@ class Graph:
             self.leads[here] |= (
                 found if here[0] in self.modules else {node for node in found if node[0] in self.modules}
             )
+        if own := self.modules.get(here[0]):  # as in f"{__file__}:name"
+            self.leads[here] |= {
+                (own.name, name) for name in re.findall(r":(\w+)", text) if name in own.definitions
+            }
         for target, name in IMPORT_PATH.findall(text):
             if target in self._stems:
                 self.leads[here] |= self.follow(target, (name,) if name else ())

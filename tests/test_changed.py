@@ -63,6 +63,7 @@ SOURCES = {
     "tests/test_id.py": "def test_it(): make('autotts_jax:WidthDepth-v0')",
     "tests/called.py": "def call(): ...",
     "examples/mine.py": "def play(): ...",
+    "tests/test_file.py": "def play(): ...\ndef test_it(): run(f'{__file__}:play')",
     "tests/test_own.py": "def test_it(): run(f'{HERE}/mine.py:play')\ndef test_too(): run('{}/mine.py')",
     "tests/test_path.py": "def test_it(name): run(f'called:{name}')\ndef test_idle(): run('called: never')",
 }
@@ -84,6 +85,7 @@ SOURCES = {
         (("autotts_jax.envs.gym", "WidthDepthEnv"), {"one.test_all", "id.test_it"}),
         (("tests.called", "call"), {"path.test_it"}),
         (("examples.mine", "play"), {"own.test_it", "own.test_too"}),
+        (("tests.test_file", "play"), {"file.test_it"}),
     ],
 )
 def test_what_leads_to_a_definition(node, tests):
