@@ -72,7 +72,10 @@ class Model:
 
 @pytest.fixture(scope="module")
 def players():
-    learner = {10: [reading(OPEN_ONE, rounds) for rounds in range(5)], 20: [reading(OPEN_FOUR, 100)] * 5}
+    learner = {
+        10: [reading(OPEN_ONE, rounds) for rounds in range(5)],
+        20: [reading(OPEN_FOUR, 100) for _ in range(5)],
+    }
     return ["sc@4", "asc", "random", {"model": Model(), "learner": learner}]
 
 
@@ -256,6 +259,16 @@ def test_learning_curves_are_drawn_of_results_and_more_steps_compared(result, tm
     assert done.stdout.startswith("learner, 10 to 20 steps: ")
 
 
+def test_learning_curves_of_two_tasks_are_not_drawn_as_one(tmp_path):
+    shipped, other = BENCHMARKS.parent / "docs" / "learners.csv", tmp_path / "other.csv"
+    other.write_text("name,steps,objective,objective_se\nsc@1,,0.398,0.003\n")
+    command = [sys.executable, BENCHMARKS / "learning_curves.py", shipped, other, "--out", tmp_path / "a.png"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.stderr == "sc@1 has two objectives; tell tasks apart by a column 'task'\n"
+    command.remove(other)
+    subprocess.run(command, check=True, capture_output=True, timeout=120)  # it says nothing of training seeds
+
+
 @pytest.mark.slow
 def test_gains_are_measured_over_a_baseline(result, data):
     over = bench(TINY, ["sc@4", "asc"], data=data, seeds=SEEDS, baseline="asc")
@@ -349,6 +362,8 @@ def test_an_entry_that_fails_has_no_score_and_the_others_have_theirs(data, tmp_p
         ({"players": {"mine": []}}, "mine has no policies; give one of each training seed"),
         ({"players": {"mine": {10: []}}}, "mine has no policies"),
         ({"players": {"mine": {}}}, "mine has no policies"),
+        ({"players": {"mine": {10: ["sc@4", "sc@2", "sc@4"]}}}, "mine has a policy twice"),
+        ({"players": {"mine": [print] * 5}}, "mine has a policy twice"),
         ({"players": {1: "sc@4"}}, "the name of an entry is 1, but it must be text"),
         ({"players": {"": "sc@4"}}, "the name of an entry is ''"),
         ({"players": {"published": "sc@4"}}, "an entry is called published, but so is a reference"),

@@ -749,6 +749,8 @@ def _named(players: Any) -> Iterator[tuple[str | None, int | None, Sequence[Any]
             if not listed or not all(listed.values()):
                 raise InputError(f"{name} has no policies; give one of each training seed")
             for steps, specs in listed.items():
+                if len({spec if isinstance(spec, str) else id(spec) for spec in specs}) < len(specs):
+                    raise InputError(f"{name} has a policy twice; give one of each training seed")
                 trained = specs is lengths[steps]  # a list
                 if steps is not None:
                     trained, steps = True, check_int(f"the steps that {name} was trained for", steps, 1)
