@@ -14,11 +14,17 @@ import numpy as np
 
 import autotts_jax as at
 from autotts_jax.envs import Environment, EnvParams
+from autotts_jax.envs.registry import TASK_SETTINGS
 from autotts_jax.experiments import TASKS
+from autotts_jax.experiments.benchmark import FEWEST_SEEDS
+from autotts_jax.experiments.files import FILES, check_results_folder
 from autotts_jax.policies import NeuralPolicy, save_policy
 from autotts_jax.replay.orders import BranchOrders
 
-TASK = TASKS[os.environ.get("TASK", "laptop")]
+if (_task := os.environ.get("TASK", "laptop")) not in TASK_SETTINGS:
+    raise SystemExit(f"TASK is {_task!r}, but it must be one of {', '.join(TASK_SETTINGS)}")
+
+TASK = TASKS[_task]
 """As in ``TASK=hard python examples/train_sb3_ppo.py``."""
 
 FLAT: dict[str, Any] = TASK.settings("train", obs="flat")
@@ -121,6 +127,15 @@ def run(description: str, **learners: Callable[[int, int], Any]) -> None:
     parser.add_argument("--learners", nargs="+", choices=learners, default=list(learners))
     parser.add_argument("--out", type=Path, help="folder for scores.csv, manifest.json and the policies")
     arguments = parser.parse_args()
+    # Training takes long, so what cannot be scored is found out before it.
+    for name in ("steps", "seeds", "learners"):
+        given = list(getattr(arguments, name))
+        if len(set(given)) < len(given):
+            parser.error(f"argument --{name}: one is given twice, and would count as another training seed")
+    if arguments.orders < FEWEST_SEEDS:
+        parser.error(f"argument --orders: {arguments.orders} is below {FEWEST_SEEDS}")
+    if arguments.out is not None:
+        check_results_folder(arguments.out, FILES)
     policies: dict[str, dict[int, list[Any]]] = {}
     for name, steps, seed in itertools.product(arguments.learners, arguments.steps, arguments.seeds):
         began, cpu = time.perf_counter(), time.process_time()

@@ -1,6 +1,7 @@
 """The training examples run, from random weights, and print the scores of their policies."""
 
 import csv
+import importlib
 import importlib.util
 import re
 import subprocess
@@ -62,6 +63,28 @@ def test_learners_are_trained_by_one_command(tmp_path):
     again = at.bench("laptop", {"recurrent": [recurrent], "dagger": [dagger]}, seeds=5)
     for score, row in zip(again.scores[-2:], (scored[-3], scored[-1]), strict=True):
         assert f"{score.objective:.4f}" == f"{float(row['objective']):.4f}"
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "said"),
+    [
+        ("nope", [], "TASK is 'nope', but it must be one of laptop, easy"),
+        ("recorded", [], "TASK is 'recorded', but it must be one of"),
+        ("hard", ["--seeds", "0", "0"], "--seeds: one is given twice"),
+        ("hard", ["--learners", "dagger", "dagger"], "--learners: one is given twice"),
+        ("hard", ["--orders", "4"], "--orders: 4 is below 5"),
+        ("hard", ["--out", __file__], "test_examples.py"),
+    ],
+)
+def test_what_cannot_be_scored_is_found_out_before_training(task, options, said, monkeypatch, capsys):
+    monkeypatch.setenv("TASK", task)
+    monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
+    monkeypatch.delitem(sys.modules, "common", raising=False)
+    monkeypatch.setattr(sys, "argv", ["train.py", *options])
+    with pytest.raises((SystemExit, at.InputError)) as failure:
+        importlib.import_module("common").run("Trains.", dagger=lambda *_: pytest.fail("it trained"))
+    monkeypatch.delitem(sys.modules, "common", raising=False)
+    assert said in str(failure.value) + capsys.readouterr().err
 
 
 @pytest.mark.shipped
