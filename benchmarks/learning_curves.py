@@ -36,7 +36,9 @@ def tasks(files: Sequence[Path]) -> dict[str, list[Row]]:
     rows = [row for file in files for row in csv.DictReader(file.read_text().splitlines())]
     found: dict[str, dict[tuple[str, str], Row]] = {}
     for row in rows:
-        found.setdefault(row.get("task", ""), {}).setdefault((row["name"], row["steps"]), row)
+        known = found.setdefault(row.get("task", ""), {}).setdefault((row["name"], row["steps"]), row)
+        if known["objective"] != row["objective"]:
+            raise SystemExit(f"{row['name']} has two objectives; tell tasks apart by a column 'task'")
     return {task: list(entries.values()) for task, entries in found.items()}
 
 
@@ -92,7 +94,7 @@ def main(
     draw(files, out)
     for task, rows in tasks(files).items():
         for name, points in curves(rows).items():
-            several = [row for row in points if int(row["training_seeds"]) > 1]
+            several = [row for row in points if int(row.get("training_seeds", 0)) > 1]
             for fewer, more in itertools.pairwise(several):
                 steps = f"{fewer['steps']} to {more['steps']} steps"
                 print(f"{task} {name}, {steps}: {{:+.3f}} ± {{:.3f}}".format(*gain(fewer, more)).strip())
