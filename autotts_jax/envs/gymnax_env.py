@@ -41,7 +41,7 @@ class GymnaxEnv(environment.Environment):  # type: ignore[misc]
 
     def action_space(self, params: EnvParams | None = None) -> spaces.Space:
         """Makes the space of actions."""
-        return _convert(self._env.action_space(params))
+        return _convert(self._env.action_space(params or self._params))
 
     def observation_space(self, params: EnvParams | None = None) -> spaces.Space:
         """Makes the space of observations."""

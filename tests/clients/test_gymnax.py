@@ -185,7 +185,7 @@ def test_ppo_of_purejaxrl_runs(make, monkeypatch):
 
 
 def test_a_batch_is_an_environment_of_gymnax():
-    data = at.load("synthetic")
+    data = at.load("smollm2")  # of another size than what is played by default
     env, params = at.make("WidthDepthBatch-v0", data, max_branches=5)
     wrapped = as_gymnax(env, params)
     observation, state = wrapped.reset(KEY)
