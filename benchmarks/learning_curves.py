@@ -34,6 +34,8 @@ def curves(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def tasks(files: Sequence[Path]) -> dict[str, list[Row]]:
     """The rows of each task, an entry without training the first time alone."""
     rows = [row for file in files for row in csv.DictReader(file.read_text().splitlines())]
+    if not rows:
+        raise SystemExit(f"there are no scores in {', '.join(map(str, files))}")
     found: dict[str, dict[tuple[str, str], Row]] = {}
     for row in rows:
         known = found.setdefault(row.get("task", ""), {}).setdefault((row["name"], row["steps"]), row)
