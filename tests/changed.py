@@ -1,8 +1,8 @@
-"""Which tests a change can reach: ``python tests/changed.py BASE [FOLDER]``.
+"""Which tests a change can reach: ``python tests/changed.py BASE``.
 
-Prints the tests of a folder, ``tests`` by default, that can reach what differs between the commit BASE and
-the files that are here, as pytest takes them, one a line; and to stderr how many, and why. Where BASE is no
-ancestor, or what differs decides about all tests, that is the folder itself.
+Prints the tests that can reach what differs between the commit BASE and the files that are here, as pytest
+takes them, one a line; and to stderr how many, and why. Where BASE is no ancestor, or what differs decides
+about all tests, it prints their folder.
 
 What a test reaches is found from names. Every top-level definition of a module is a node, and leads to the
 definitions that its source names, through imports and the stubs of lazy packages. An object is made by
@@ -421,13 +421,13 @@ class Graph:
         """Where a module is."""
         return self._places[module]
 
-    def tests(self, folder: str) -> list[Node]:
-        """The tests of a folder, without those of `APART` unless it is one of these."""
+    def tests(self) -> list[Node]:
+        """The tests, without those of `APART`."""
         return [
             (name, test)
             for name, path in sorted(self._places.items(), key=lambda place: place[1])
-            if path.startswith(f"{folder}/") and self.paths[path].name.startswith("test_")
-            if folder != TESTS or not path.startswith(APART)
+            if path.startswith(f"{TESTS}/") and self.paths[path].name.startswith("test_")
+            if not path.startswith(APART)
             for test in self.modules[name].definitions
             if test.startswith("test_")
         ]
@@ -481,12 +481,12 @@ def texts_of(others: Iterable[str] = ()) -> dict[str, str]:
     return {path: text_of(path) for path in paths if not matches(path, SEEN_BY_NO_TEST)}
 
 
-def select(base: str, folder: str) -> tuple[list[str], str]:
-    """The tests of a folder that what differs from a commit can reach, and why these."""
+def select(base: str) -> tuple[list[str], str]:
+    """The tests that what differs from a commit can reach, and why these."""
     try:
         git("merge-base", "--is-ancestor", base, "HEAD")
     except subprocess.CalledProcessError:
-        return [folder], f"{base or 'nothing'} is not an ancestor"
+        return [TESTS], f"{base or 'nothing'} is not an ancestor"
     new = git("ls-files", "--others", "--exclude-standard").splitlines()
     paths = [*git("diff", "--name-only", "--no-renames", base).splitlines(), *new]
     paths = [path for path in paths if not matches(path, SEEN_BY_NO_TEST)]
@@ -494,7 +494,7 @@ def select(base: str, folder: str) -> tuple[list[str], str]:
     changed: set[Node] = set()
     for path in paths:
         if matches(path, DECIDES_ALL):
-            return [folder], f"{path} differs"
+            return [TESTS], f"{path} differs"
         if is_module(path.removesuffix("i")):  # or the stub of one
             path = path.removesuffix("i")
             name, before = module_of(path), [before_of(base, one) for one in (path, f"{path}i")]
@@ -506,9 +506,9 @@ def select(base: str, folder: str) -> tuple[list[str], str]:
         elif any((path, WHOLE) in onwards for onwards in graph.leads.values()):
             changed.add((path, WHOLE))
         else:
-            return [folder], f"{path} differs, and nothing names it"
+            return [TESTS], f"{path} differs, and nothing names it"
     reaching = graph.reaching(changed)
-    tests = graph.tests(folder)
+    tests = graph.tests()
     found = [f"{graph.path_of(name)}::{test}" for name, test in tests if (name, test) in reaching]
     places = sorted({place for place, _ in changed})
     return (
@@ -517,9 +517,9 @@ def select(base: str, folder: str) -> tuple[list[str], str]:
     )
 
 
-def main(base: str = "", folder: str = TESTS) -> None:
-    found, why = select(base, folder)
-    print(f"{folder}: {'all, as ' if found == [folder] else ''}{why}", file=sys.stderr)
+def main(base: str = "") -> None:
+    found, why = select(base)
+    print(f"{'all, as ' if found == [TESTS] else ''}{why}", file=sys.stderr)
     for test in found:
         print(test)
 

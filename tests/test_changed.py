@@ -15,11 +15,7 @@ def graph():
 def reaching(graph, module, name):
     assert name in graph.modules[module].definitions
     found = graph.reaching({(module, name)})
-    return {
-        f"{name}::{test}".removeprefix("tests.")
-        for name, test in graph.tests("tests")
-        if (name, test) in found
-    }
+    return {f"{name}::{test}".removeprefix("tests.") for name, test in graph.tests() if (name, test) in found}
 
 
 @pytest.mark.slow
@@ -31,7 +27,7 @@ def test_a_controller_is_reached_by_the_tests_that_play_it(graph):
     tests = reaching(graph, "autotts_jax.policies.cmc", "CMC")
     assert "test_parity::test_every_embedded_episode_equals_the_released_evaluator" in tests
     assert "test_discovery::test_a_killed_run_loses_nothing" in tests  # through a helper
-    assert len(tests) < len(graph.tests("tests")) / 2
+    assert len(tests) < len(graph.tests()) / 2
 
 
 @pytest.mark.slow
@@ -92,9 +88,7 @@ def test_what_leads_to_a_definition(node, tests):
     graph = Graph(SOURCES)
     found = graph.reaching({node})
     assert {
-        f"{name.removeprefix('tests.test_')}.{test}"
-        for name, test in graph.tests("tests")
-        if (name, test) in found
+        f"{name.removeprefix('tests.test_')}.{test}" for name, test in graph.tests() if (name, test) in found
     } == tests
 
 
@@ -122,35 +116,32 @@ def repository(tmp_path, monkeypatch):
 
 def test_only_what_differs_counts(repository, tmp_path):
     base = repository(SOURCES)
-    assert select(base, "tests")[0] == []
+    assert select(base)[0] == []
     first = tmp_path / "autotts_jax/room/first.py"
     first.write_text("# A comment\n" + SOURCES["autotts_jax/room/first.py"])
-    assert select(base, "tests")[0] == []
+    assert select(base)[0] == []
     first.write_text('"""Examples of it."""\n' + SOURCES["autotts_jax/room/first.py"])
-    assert select(base, "tests")[0] == ["tests/test_one.py::test_all"]
+    assert select(base)[0] == ["tests/test_one.py::test_all"]
     first.write_text(SOURCES["autotts_jax/room/first.py"].replace("two(): ...", "two(): return 2"))
     names = "main.py::test_it", "one.py::test_all", "text.py::test_it", "two.py::test_it"
     found = [f"tests/test_{name}" for name in names]
-    assert select(base, "tests")[0] == found
+    assert select(base)[0] == found
     repository({})
-    assert select(base, "tests")[0] == found
+    assert select(base)[0] == found
 
 
 @pytest.mark.slow
 def test_tests_with_an_environment_of_their_own_are_apart(graph):
-    assert graph.tests("tests/collect")
-    assert not {
-        graph.path_of(name)
-        for name, _ in graph.tests("tests")
-        if graph.path_of(name).startswith(changed.APART)
-    }
+    apart = {path for path in graph.paths if path.startswith(changed.APART)}
+    assert apart
+    assert not apart & {graph.path_of(name) for name, _ in graph.tests()}
 
 
 def test_where_nothing_is_known_everything_is_run(repository):
     base = repository(SOURCES)
     for unknown in ("", "0" * 40, base[:-1] + "x"):
-        assert select(unknown, "tests") == (["tests"], f"{unknown or 'nothing'} is not an ancestor")
+        assert select(unknown) == (["tests"], f"{unknown or 'nothing'} is not an ancestor")
     later = repository({"tests/conftest.py": ""})
-    assert select(base, "tests") == (["tests"], "tests/conftest.py differs")
+    assert select(base) == (["tests"], "tests/conftest.py differs")
     repository({"autotts_jax/room/other.bin": "?"})
-    assert select(later, "tests") == (["tests"], "autotts_jax/room/other.bin differs, and nothing names it")
+    assert select(later) == (["tests"], "autotts_jax/room/other.bin differs, and nothing names it")
