@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import jax
 import numpy as np
@@ -18,6 +20,7 @@ from autotts_jax.experiments import benchmark
 from autotts_jax.experiments.benchmark import FEWEST_SEEDS, TASKS, Agent, Task, bench
 from autotts_jax.experiments.random_play import RandomPolicy
 from autotts_jax.replay import SYNTHETIC_MODELS, part_of, synthetic
+from autotts_jax.user_code import load_object
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 GAMMA = (1e-4, 1e-2)
@@ -259,14 +262,33 @@ def test_learning_curves_are_drawn_of_results_and_more_steps_compared(result, tm
     assert done.stdout.startswith("learner, 10 to 20 steps: ")
 
 
+def test_the_oracle_gains_nothing_by_luck():
+    """Where half of the branches are right, as many as are wrong alike, every plan is right half the time."""
+    oracle = load_object(f"{BENCHMARKS}/headroom.py:oracle", "function")
+    questions, branches = 60, 64
+    halves = np.tile(np.arange(branches) % 2, (questions, 1))
+    answers = np.repeat(np.random.default_rng(0).permuted(halves, axis=1)[..., None], 3, axis=2)
+    matrix = SimpleNamespace(
+        answers=answers,
+        lengths=np.full((questions, branches), 2),
+        gold=np.arange(questions) % 2,
+        cell=np.zeros(questions, int),
+        num_questions=questions,
+    )
+    dataset = mock.MagicMock(matrix=matrix, cells=[SimpleNamespace(num_branches=branches)])
+    dataset.__len__.return_value = questions
+    found = oracle(dataset, 8, [0.0])
+    assert found.mean() == pytest.approx(0.5, abs=0.05)
+
+
 def test_learning_curves_of_two_tasks_are_not_drawn_as_one(tmp_path):
     shipped, other = BENCHMARKS.parent / "docs" / "learners.csv", tmp_path / "other.csv"
-    other.write_text("name,steps,objective,objective_se\nsc@1,,0.398,0.003\n")
+    other.write_text("task,name,steps,objective,objective_se\nlaptop,sc@1,,0.398,0.003\n")
     command = [sys.executable, BENCHMARKS / "learning_curves.py", shipped, other, "--out", tmp_path / "a.png"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.stderr == "sc@1 has two objectives; tell tasks apart by a column 'task'\n"
     command.remove(other)
-    subprocess.run(command, check=True, capture_output=True, timeout=120)  # it says nothing of training seeds
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
 
 
 @pytest.mark.slow
