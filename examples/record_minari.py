@@ -55,6 +55,8 @@ def main() -> None:
     names = {
         player: f"autotts-jax/{arguments.task}-{player.partition('@')[0]}-v0" for player in arguments.players
     }
+    if len(set(names.values())) < len(names):
+        parser.error("two players would have one data set; give one of each name, whatever is behind its @")
     if there := sorted(set(names.values()) & set(minari.list_local_datasets())):
         parser.error(
             f"{', '.join(there)} exists; delete it with minari.delete_dataset, or leave its player out"

@@ -169,3 +169,8 @@ def test_minari_data_sets_of_players_are_recorded_by_one_command(tmp_path):
     again = subprocess.run(command, check=False, timeout=600, **run)
     assert again.returncode == 2
     assert f"{names[1]}, {names[2]}, {names[0]} exists" in again.stderr.replace("\n", " ")
+    alike = subprocess.run(
+        [*command, "--players", "cmc@0.5", "cmc@0.7"], check=False, timeout=600, cwd=tmp_path, **run
+    )
+    assert alike.returncode == 2
+    assert "two players would have one data set" in alike.stderr
