@@ -39,7 +39,7 @@ def tasks(files: Sequence[Path]) -> dict[str, list[Row]]:
     found: dict[str, dict[tuple[str, str], Row]] = {}
     for row in rows:
         known = found.setdefault(row.get("task", ""), {}).setdefault((row["name"], row["steps"]), row)
-        if known["objective"] != row["objective"]:
+        if known is not row and (row["steps"] or known["objective"] != row["objective"]):
             raise SystemExit(f"{row['name']} has two objectives; tell tasks apart by a column 'task'")
     return {task: list(entries.values()) for task, entries in found.items()}
 
@@ -56,16 +56,15 @@ def gain(fewer: Row, more: Row) -> tuple[float, float]:
     return difference, float(t.ppf(0.975, freedom)) * math.sqrt(total)
 
 
-def draw_task(panel: Axes, rows: Sequence[Row], colors: dict[str, str]) -> None:
+def draw_task(panel: Axes, rows: Sequence[Row], colors: dict[str, str], styles: dict[str, Any]) -> None:
     """Draws the objective of every learner by steps, and that of the others."""
     for name, points in curves(rows).items():
         steps, objective, error = (
             [float(row[key]) for row in points] for key in ("steps", "objective", "objective_se")
         )
         panel.errorbar(steps, objective, error, marker="o", capsize=3, label=name, color=colors[name])
-    others = [row for row in rows if not row["steps"]]
-    for style, row in zip(STYLES, others, strict=False):
-        panel.axhline(float(row["objective"]), color="black", linewidth=1, linestyle=style, label=row["name"])
+    for name, row in ((row["name"], row) for row in rows if not row["steps"]):
+        panel.axhline(float(row["objective"]), color="black", linewidth=1, linestyle=styles[name], label=name)
     panel.set(xscale="log", xlabel="environment steps", ylabel="objective", title=rows[0].get("task", ""))
     panel.grid(alpha=0.25)
 
@@ -75,13 +74,15 @@ def draw(files: Sequence[Path], picture: Path) -> None:
     found = tasks(files)
     names = dict.fromkeys(name for rows in found.values() for name in curves(rows))
     colors = {name: f"C{index}" for index, name in enumerate(names)}
+    others = dict.fromkeys(row["name"] for rows in found.values() for row in rows if not row["steps"])
+    styles = dict(zip(others, itertools.cycle(STYLES), strict=False))
     columns = min(len(found), 2)
     lines = math.ceil(len(found) / columns)
     figure = Figure(figsize=(2 + 4 * columns, 0.5 + 3 * lines), layout="constrained")
     labelled: dict[Any, Any] = {}
     for index, rows in enumerate(found.values(), 1):
         panel = figure.add_subplot(lines, columns, index)
-        draw_task(panel, rows, colors)
+        draw_task(panel, rows, colors, styles)
         handles, labels = panel.get_legend_handles_labels()
         labelled |= dict(zip(labels, handles, strict=True))
     figure.legend(list(labelled.values()), list(labelled), loc="outside right upper", frameon=False)
@@ -99,7 +100,8 @@ def main(
             several = [row for row in points if int(row.get("training_seeds", 0)) > 1]
             for fewer, more in itertools.pairwise(several):
                 steps = f"{fewer['steps']} to {more['steps']} steps"
-                print(f"{task} {name}, {steps}: {{:+.3f}} ± {{:.3f}}".format(*gain(fewer, more)).strip())
+                gained, width = gain(fewer, more)
+                print(f"{task} {name}, {steps}: {gained:+.3f} ± {width:.3f}".strip())
 
 
 if __name__ == "__main__":

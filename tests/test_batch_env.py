@@ -118,6 +118,7 @@ def test_what_has_no_branch_left_is_left_and_nan_is_told(data):
     assert (ended, info["tokens"]) == (True, 0)
 
 
+@pytest.mark.filterwarnings("ignore:.*symmetric and normalized space")
 def test_check_env_finds_nothing():
     data = synthetic(questions=10, branches=16)
     check_env(gymnasium.make(TASK, data=data).unwrapped, skip_render_check=True)
@@ -180,7 +181,7 @@ def test_every_cell_is_a_set_that_episodes_draw():
     env, params = at.make(NAME, data, max_branches=WIDTH)
     seen, states = jax.vmap(lambda key: env.reset(key, params))(jax.random.split(jax.random.key(0), 40))
     assert seen["questions"].shape == (40, len(data) // 2, 5)
-    assert set(states.cell.tolist()) == {0, 1}
+    assert set(states.row.tolist()) == {0, 1}
 
 
 @pytest.mark.parametrize(

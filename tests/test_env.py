@@ -856,7 +856,7 @@ def test_random_words_are_those_of_jax(key):
         "WidthDepthRounds-v0",
         pytest.param("WidthDepth-v0", marks=pytest.mark.slow),
         pytest.param("WidthDepthMacro-v0", marks=pytest.mark.slow),
-        pytest.param("WidthDepthBatch-v0", marks=pytest.mark.slow),
+        "WidthDepthBatch-v0",
     ],
 )
 def begun(request):

@@ -139,16 +139,8 @@ def test_specs_survive_json(name, data, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "make_one", [gymnasium.make, pytest.param(gymnasium.make_vec, marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize(
-    "task",
-    [
-        "Macro-Laptop-Train",
-        *(pytest.param(slow, marks=pytest.mark.slow) for slow in ("Macro-Laptop-Test", "Batch-Easy-Train")),
-    ],
-)
+@pytest.mark.parametrize("make_one", [gymnasium.make, gymnasium.make_vec])
+@pytest.mark.parametrize("task", ["Macro-Laptop-Train", "Macro-Laptop-Test", "Batch-Easy-Train"])
 def test_specs_of_tasks_survive_json(make_one, task):
     env = make_one(f"autotts_jax:WidthDepth{task}-v0")
     again = make_one(EnvSpec.from_json(env.spec.to_json()))

@@ -421,7 +421,7 @@ def read_only(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", each(WRITING))
+@pytest.mark.parametrize("command", WRITING)
 @pytest.mark.parametrize("there", [False, True])
 def test_a_folder_that_cannot_be_written_is_one_message(run, command, there, monkeypatch):
     if there and command not in FOLDERS:

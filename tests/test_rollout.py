@@ -430,12 +430,13 @@ def test_rounds_at_once_end_at_the_limit_of_rounds():
     [
         ({"cmc_beta0.5": CMC.of_beta(0.5), "cmc_beta1.0": CMC.of_beta(1.0)}, False),
         ({"parallel_probe64": ParallelProbe(64)}, False),
+        ({"asc64": AdaptiveConsistency(64)}, False),
         ({"asc64": AdaptiveConsistency(64)}, True),
     ],
-    ids=["cmc", "parallel_probe", "asc-double"],
+    ids=["cmc", "parallel_probe", "asc", "asc-double"],
 )
 def test_episodes_equal_the_released_evaluators(controllers, double):
-    """A few of those that tests/test_parity.py compares, and that double precision changes nothing."""
+    """A few of those that tests/test_parity.py compares; double precision changes nothing."""
     folder = Path(__file__).parent / "golden"
     golden = np.load(folder / "SmolLM2-135M-Instruct_arithmetic.npz")
     matrix = read_files(folder / "smollm2.npz").matrix

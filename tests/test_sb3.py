@@ -114,6 +114,7 @@ def test_bad_options(options, message):
 
 
 @pytest.mark.filterwarnings("ignore:Your observation (branches|questions) has an unconventional shape")
+@pytest.mark.filterwarnings("ignore:We recommend you to use a symmetric and normalized Box")
 @pytest.mark.parametrize(
     "name",
     [

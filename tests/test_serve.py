@@ -51,7 +51,7 @@ from autotts_jax.live import compiling, connections, service
 from autotts_jax.live import server as serving
 from autotts_jax.live.chat import Reply
 from autotts_jax.live.metrics import tokens_saved
-from autotts_jax.live.published import published
+from autotts_jax.live.published import PUBLISHED, published
 from autotts_jax.live.server import create_app, serve
 from autotts_jax.live.settings import ServerSettings
 
@@ -783,11 +783,20 @@ def test_what_is_compiled_answers_while_others_are_compiled(monkeypatch):
 
 
 @pytest.mark.slow
-def test_all_published_controllers_are_compiled(caplog):
+def test_all_published_controllers_are_compiled(caplog, monkeypatch):
+    played = []
+
+    def recorded(player, *settings):
+        play_simulated(player, *settings)
+        played.append(player.name)
+
+    play_simulated = compiling.play_simulated
+    monkeypatch.setattr(compiling, "play_simulated", recorded)
     caplog.set_level("INFO", "uvicorn.error")
     with served(Engine(), published=published):
         until(lambda: not any(thread.name == "compile" for thread in threading.enumerate()))
     assert "all controllers are compiled" in caplog.messages
+    assert len(set(played)) > len(PUBLISHED) / 2
 
 
 @pytest.mark.usefixtures("compiled")

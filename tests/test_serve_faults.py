@@ -121,7 +121,7 @@ FAILURES = {
         pytest.param(failure, model, stream, id=f"{name}-{model}", marks=[pytest.mark.slow] * slow)
         for (name, failure), quick in zip(FAILURES.items(), itertools.cycle(MODELS), strict=False)
         for model, stream in zip(MODELS, (False, True), strict=True)
-        for slow in [model != quick or name == "drips"]
+        for slow in [model != quick]
     ],
 )
 def test_one_failure_is_told_to_its_client_alone(behind, failure, model, stream):

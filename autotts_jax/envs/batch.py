@@ -55,7 +55,7 @@ class BatchState(Replaceable):
     """Where a batch stands.
 
     Attributes:
-        cell: row of the questions in `BatchParams.sets`. Shape ().
+        row: row of the questions in `BatchParams.sets`. Shape ().
         order: branches of each question in the order in which they are read. Shape (Q, W).
         reads: branches read of each question, W where there is none. Shape (Q,).
         spent: tokens spent. Shape ().
@@ -64,7 +64,7 @@ class BatchState(Replaceable):
         time: steps taken. Shape ().
     """
 
-    cell: Int32[jax.Array, ""]
+    row: Int32[jax.Array, ""]
     order: Int[jax.Array, "Q W"]
     reads: Int32[jax.Array, " Q"]
     spent: Int32[jax.Array, ""]
@@ -81,8 +81,8 @@ class WidthDepthBatch(Functional):
 
     **Action**: an index for each of the Q questions, float32 of shape (Q,). The ``at_once`` questions with
     the largest read a branch each, to its end; of equals the earlier is first; ``-inf`` leaves a question,
-    and those without a further branch are left anyway. As only their order counts, the space is from -1 to 1,
-    which trainers want, but any other number is taken too.
+    and those without a further branch are left anyway. Trainers want a bounded space; as numbers are only
+    compared, it is from -10 to 10, where a Gaussian policy is hardly ever clipped, but any other is taken.
 
     **Observation**: ``{"questions": float32 (Q, 5), "left": float32 (1,), "action_mask": bool (Q,)}``:
     `QUESTION_FEATURES`; the share of the budget that is left; and which questions have a branch to read.
@@ -152,13 +152,13 @@ class WidthDepthBatch(Functional):
         return 1
 
     def action_space(self, params: BatchParams | None = None) -> Box:
-        """Makes the space of actions: a number for each question, from -1 to 1.
+        """Makes the space of actions: a number for each question, from -10 to 10.
 
         Args:
             params: the parameters; `default_params` when None.
         """
         params = params or self.default_params
-        return Box(-1, 1, params.sets.shape[1:], np.float32)
+        return Box(-10, 10, params.sets.shape[1:], np.float32)
 
     def observation_space(self, params: BatchParams) -> spaces.Space[Any]:
         """Makes the space of observations.
@@ -199,17 +199,17 @@ class WidthDepthBatch(Functional):
         register_with_flax(BatchState)
         word = keys.bits(key, 2)
         if question is None:
-            cell = word[0] % len(params.sets)
+            row = word[0] % len(params.sets)
         else:
-            cell = jnp.argmax(jnp.any(params.sets == question, axis=1))
-        questions = params.sets[cell]
+            row = jnp.argmax(jnp.any(params.sets == question, axis=1))
+        questions = params.sets[row]
         if order is None:
             rows = jnp.full_like(questions, word[1] % params.orders.num_rows)
             order = params.orders.of(questions, rows)[:, : self.max_branches]
         state = BatchState(
-            cell=cell.astype(jnp.int32),
+            row=row.astype(jnp.int32),
             order=jnp.broadcast_to(jnp.asarray(order, jnp.int16), (questions.size, self.max_branches)),
-            reads=jnp.where(questions == NONE, self.max_branches, 0),
+            reads=jnp.where(questions == NONE, jnp.int32(self.max_branches), 0),
             spent=jnp.int32(0),
             shown=jnp.zeros((questions.size, len(QUESTION_FEATURES)), jnp.float32),
             answer=jnp.full(questions.size, NONE, jnp.int32),
@@ -239,10 +239,10 @@ class WidthDepthBatch(Functional):
             InputError: the parameters are of another width, or the action is of another shape.
         """
         self._check_width(params)
-        if jnp.shape(action) != (shape := params.sets.shape[1:]):
-            raise InputError(f"an action must be numbers of shape {shape}, but it is {action!r:.60}")
+        if (given := jnp.shape(action)) != (shape := params.sets.shape[1:]):
+            raise InputError(f"an action must be numbers of shape {shape}, but it is of shape {given}")
         matrix, width = params.matrix, self.max_branches
-        questions = params.sets[state.cell]
+        questions = params.sets[state.row]
         invalid = jnp.isnan(action)
         index = jnp.where(invalid | (state.reads == width), -jnp.inf, action)
         chosen, wanted = most_urgent(index, min(self.at_once, index.size))
@@ -310,6 +310,6 @@ class WidthDepthBatch(Functional):
 
 
 def _accuracy(state: BatchState, params: BatchParams) -> Float32[Array, ""]:
-    questions = params.sets[state.cell]
+    questions = params.sets[state.row]
     right = (state.answer == jnp.asarray(params.matrix.gold)[questions]) & (state.answer != NONE)
     return jnp.mean(right, dtype=jnp.float32, where=questions != NONE)
