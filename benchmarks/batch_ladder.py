@@ -13,7 +13,7 @@ import typer
 
 import autotts_jax as at
 from autotts_jax.core import devices
-from autotts_jax.envs.registry import BATCH_TOKENS
+from autotts_jax.envs.registry import BATCH_TOKENS, TASK_ENVIRONMENTS
 from autotts_jax.experiments import ORACLE, BatchRow
 from autotts_jax.policies import ALLOCATORS
 from autotts_jax.replay import select_part
@@ -26,16 +26,16 @@ def main(
 ) -> None:
     devices.configure()
     for task in tasks or BATCH_TOKENS:
-        env, params = at.make(f"WidthDepthBatch-{task.title()}-Test-v0")
-        whole = at.load(f"synthetic-{task}")
+        settings = TASK_ENVIRONMENTS[f"WidthDepthBatch-{task.title()}-Test-v0"].settings
+        whole = at.load(settings["data"])
         trained = train_allocator(select_part(whole, "train"))
         result = at.evaluate_batch(
             select_part(whole, "test"),
             [*ALLOCATORS, trained, ORACLE],
-            budgets=[int(params.budget), 2 * int(params.budget)],
+            budgets=[settings["budget"], 2 * settings["budget"]],
             seeds=seeds,
-            max_branches=env.max_branches,
-            at_once=env.at_once,
+            max_branches=settings["max_branches"],
+            at_once=settings["at_once"],
         )
         rows = {(row.name, row.model, row.budget): row for row in result.rows}
         columns = [of[1:] for of in rows if of[0] == ORACLE]
