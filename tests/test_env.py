@@ -504,13 +504,19 @@ def test_votes_and_ranks_are_right_at_any_width(width):
     rng = np.random.default_rng(width)
     matrix = synthetic().matrix
     matrix = dataclasses.replace(matrix, answers=np.where(matrix.answers > 3, 0, matrix.answers))
-    begun = ReplayPool.begin(matrix, 3, jnp.asarray(np.arange(width) % matrix.num_branches))
     further = np.where(rng.random(width) < 0.3, matrix.max_depth, rng.integers(0, 30, width))
-    pool = begun.step(Action(open=width, advance=jnp.asarray(further)))
-    view = view_of(pool.step(Action(prune=jnp.asarray(rng.random(width) < 0.1))))
-    before = observations.Before.of(begun.view())
-    tracker = observations.track(observations.start_tracking(width), before, view)
-    counts = jax.jit(observations.vote_counts)(view, tracker)
+
+    @jax.jit
+    def count(matrix, further, pruned):
+        begun = ReplayPool.begin(matrix, 3, jnp.arange(width) % matrix.num_branches)
+        pool = begun.step(Action(open=width, advance=further))
+        view = view_of(pool.step(Action(prune=pruned)))
+        before = observations.Before.of(begun.view())
+        tracker = observations.track(observations.start_tracking(width), before, view)
+        counts = observations.vote_counts(view, tracker)
+        return counts, observations.branch_columns(counts, tracker)["rank"]
+
+    counts, rank = count(matrix, jnp.asarray(further), jnp.asarray(rng.random(width) < 0.1))
     ids, voting, final = (np.asarray(part) for part in (counts.keys, counts.voting, counts.final))
     assert 0 < final.sum() < voting.sum() < width
     votes, finals = Counter(ids[voting].tolist()), Counter(ids[final].tolist())
@@ -519,7 +525,6 @@ def test_votes_and_ranks_are_right_at_any_width(width):
     assert np.asarray(counts.final_support)[answered].tolist() == [finals[i] for i in ids[answered].tolist()]
     ranked = [answer for answer, _ in votes.most_common()]  # among equals, the one that was met first
     wanted = [ranked.index(i) / width if vote else 1 for i, vote in zip(ids.tolist(), voting, strict=True)]
-    rank = jax.jit(observations.branch_columns)(counts, tracker)["rank"]
     assert rank.tolist() == pytest.approx(wanted, abs=1e-6)
 
 
