@@ -79,7 +79,7 @@ def test_what_is_paid_is_added_up_and_unknown_prices_stay_unknown(tmp_path, monk
     assert (arms["critic"].tokens, arms["critic"].dollars) == (210, None)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.shipped
 def test_arms_are_runs_that_go_on(tmp_path):
     data = at.load("smollm2").select(np.arange(9))

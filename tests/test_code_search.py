@@ -357,23 +357,14 @@ HOSTILE = {
 """Cheats, and the files that they stand in."""
 
 
-@pytest.mark.parametrize(
-    "cheats",
-    [
-        pytest.param(
-            ("frames", "open_files", "table_of_answers", "memory_between_episodes"), marks=pytest.mark.slow
-        ),
-        pytest.param(tuple(HOSTILE), marks=pytest.mark.nightly),
-    ],
-    ids=len,
-)
-def test_hostile_files_change_nothing_but_the_count_of_failures(tmp_path, cheats):
+@pytest.mark.nightly
+def test_hostile_files_change_nothing_but_the_count_of_failures(tmp_path):
     """Each of four rounds an honest file and some of the cheats, which vote as the honest one does."""
     honest = CANDIDATE.format(cheat="(lambda *_: None)")
     hostile = [
-        (CHEATS / f"{HOSTILE[cheat]}.py").read_text() + CANDIDATE.format(cheat=cheat) for cheat in cheats
+        (CHEATS / f"{file}.py").read_text() + CANDIDATE.format(cheat=cheat) for cheat, file in HOSTILE.items()
     ]
-    lock, count = threading.Lock(), len(cheats) // 4
+    lock, count = threading.Lock(), len(hostile) // 4
     files = [file for at in range(0, len(hostile), count) for file in (honest, *hostile[at : at + count])]
     left = list(reversed(files))
 

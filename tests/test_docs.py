@@ -50,6 +50,15 @@ EXAMPLES = [
     if ">>> " in file.read_text(encoding="utf-8")
 ]
 """Modules with examples in their docstrings."""
+NIGHTLY = (
+    "benchmark.md",
+    "collect.md",
+    "discovery.md",
+    "discovery-critic.md",
+    "discovery-distill.md",
+    "ppo.md",
+)
+"""Documents that take minutes."""
 BLOCK = re.compile(r"^```(\w+|\{code-cell\})\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CONFIG = """
@@ -82,10 +91,9 @@ def checkout(tmp_path, monkeypatch):
 
 
 def marks(name):
-    """The marks of a document: a search plays more than it compiles, and three take minutes."""
+    """The marks of a document: a search plays more than it compiles."""
     shipped = [pytest.mark.shipped] * name.startswith(("discovery", "README"))
-    long = name in ("benchmark.md", "collect.md", "ppo.md")
-    return [*shipped, pytest.mark.nightly if long else pytest.mark.slow]
+    return [*shipped, pytest.mark.nightly if name in NIGHTLY else pytest.mark.slow]
 
 
 @pytest.mark.usefixtures("checkout")

@@ -44,7 +44,7 @@ def test_training_examples_run(script, needs, name, tmp_path):
     assert f"{float(scored[-1]['objective']):.3f}" == f"{rows[f'{name}/10k']:.3f}"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_learners_are_trained_by_one_command(tmp_path):
     names = ["recurrent", "evolution", "dagger"]
     command = [sys.executable, EXAMPLES / "train_baselines.py", *SHORT, "--learners", *names]

@@ -189,14 +189,14 @@ def test_every_embedded_episode_equals_that_of_plain_lists():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["synthetic", "smollm2"])
+@pytest.mark.parametrize("name", ["synthetic", pytest.param("smollm2", marks=pytest.mark.nightly)])
 def test_every_episode_of_64_branches_equals_that_of_plain_lists(name):
     data = at.load(name)
     evaluation = at.evaluate(data, [f"{family}@{WIDTH}" for family in RULES], seeds=2)
     assert_episodes_equal(data, evaluation, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.shipped
 def test_every_recorded_episode_equals_that_of_plain_lists_and_the_page(released):
     evaluation = at.evaluate(released, [f"{family}@{WIDTH}" for family in RULES])

@@ -53,8 +53,17 @@ few = dataclasses.replace(family, name="few", values=family.values[:: len(family
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CONTROLLERS)
+SLOW = ("sc", "parallel-probe", "cmc", "deepconf", "best-of-n")
+"""Families that do what others do not, with signals and a number of one's own; others are played nightly."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in SLOW else pytest.mark.nightly)
+        for name in CONTROLLERS
+    ],
+)
 def test_every_family_plays_the_same_episodes_sealed_and_unsealed(tmp_path, name):
     file = tmp_path / "own.py"
     file.write_text(NAMED.format(name=name))
