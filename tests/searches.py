@@ -7,6 +7,7 @@ import numpy as np
 import autotts_jax as at
 from autotts_jax.discovery import cmc
 from autotts_jax.discovery.archive.archive import Archive
+from autotts_jax.discovery.judging.judge import Outcome
 from autotts_jax.discovery.search import DiscoveryRun
 from autotts_jax.policies import SelfConsistency, as_player
 
@@ -29,6 +30,15 @@ def run_of(
     return DiscoveryRun(
         data, folder, proposers, as_player(incumbent), seed, 16, rungs, test_orders, **switches
     )
+
+
+def made_up(_judge, candidates, questions, *_):
+    """Outcomes that no episode has: every controller opens as many branches as it says, and CMC four."""
+    opened = [
+        [getattr(one, "max_branches", None) or getattr(one, "branches", 4) for one in of] for of in candidates
+    ]
+    width = np.array(opened, float)[..., None] * np.ones(len(questions))
+    return Outcome(width / (width + 1 + np.asarray(questions) % 3), width, width)
 
 
 TRIED = {

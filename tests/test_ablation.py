@@ -6,9 +6,11 @@ import json
 
 import numpy as np
 import pytest
+from searches import FEW, made_up
 
 import autotts_jax as at
 from autotts_jax.discovery import Arm, Discovery, ablate, ablation
+from autotts_jax.discovery.judging.judge import Judge
 from autotts_jax.discovery.rounds.programs import RUNGS
 
 
@@ -79,11 +81,11 @@ def test_what_is_paid_is_added_up_and_unknown_prices_stay_unknown(tmp_path, monk
     assert (arms["critic"].tokens, arms["critic"].dollars) == (210, None)
 
 
-@pytest.mark.nightly
-@pytest.mark.shipped
-def test_arms_are_runs_that_go_on(tmp_path):
+@pytest.mark.slow
+def test_arms_are_runs_that_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(Judge, "play", made_up)
     data = at.load("smollm2").select(np.arange(9))
-    play = functools.partial(ablate, data, out=tmp_path, seeds=1, max_branches=8)
+    play = functools.partial(ablate, data, out=tmp_path, seeds=1, max_branches=16, incumbent=FEW)
     candidates = 4 * RUNGS[0][0]
     found = play(candidates=candidates)
     assert [arm.candidates for arm in found.arms] == [candidates] * 3

@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from asking import ASKS
 from scripted_model import serving
+from searches import made_up
 
 import autotts_jax as at
 from autotts_jax.discovery import Lift, Measurement, OpenAIProposer, read_run
 from autotts_jax.discovery.critics import critic
-from autotts_jax.discovery.judging.judge import TEST_ORDERS
+from autotts_jax.discovery.judging.judge import TEST_ORDERS, Judge
 from autotts_jax.discovery.judging.measuring import LIMITS
 from autotts_jax.discovery.rounds import files as file_rounds
 from autotts_jax.discovery.search import DiscoveryRun
@@ -85,7 +86,7 @@ def records_of(folder):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Measures by a hash of the file, so that nothing has to be played; lists what was measured."""
+    """Measures files by a hash and makes other outcomes up, so that nothing is played; lists the files."""
     sources = []
 
     def measure(source, course):
@@ -98,10 +99,10 @@ def measured(monkeypatch):
 
     monkeypatch.setattr(file_rounds, "measure", measure)
     monkeypatch.setattr(file_rounds.Course, "of", lambda *_, **__: None)
+    monkeypatch.setattr(Judge, "play", made_up)
     return sources
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("measured")
 def test_files_are_measured_within_the_limits_of_the_run(tmp_path, monkeypatch):
     limits, played = Sandbox("process", wall_seconds=7, cpu_seconds=9), []
@@ -282,7 +283,6 @@ def test_a_folder_has_one_run_at_a_time(tmp_path):
         pass
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("measured")
 def test_other_proposers_take_the_turns_of_one_that_cannot_pay(tmp_path):
     with serving(by_request) as server:
@@ -296,7 +296,6 @@ def test_other_proposers_take_the_turns_of_one_that_cannot_pay(tmp_path):
     }
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("measured")
 def test_files_leave_the_candidates_of_rules_as_they_are(tmp_path):
     """Rounds of rules draw from the seed and the number of the round, and have no files for parents."""

@@ -21,7 +21,18 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searches import ENDED, FEW, HYPERPARAMETERS, RUNGS, TESTED, TRIED, lines_of, run_of, written_by_hand
+from searches import (
+    ENDED,
+    FEW,
+    HYPERPARAMETERS,
+    RUNGS,
+    TESTED,
+    TRIED,
+    lines_of,
+    made_up,
+    run_of,
+    written_by_hand,
+)
 
 import autotts_jax as at
 from autotts_jax.cli import discover as discover_command
@@ -50,7 +61,6 @@ from autotts_jax.discovery.judging.judge import Judge, Outcome
 from autotts_jax.discovery.judging.promotion import ERROR_RATE, LeftOut, gain_over, gains, level_of, matched
 from autotts_jax.discovery.programs.variation import constant
 from autotts_jax.discovery.proposers.named import PROPOSERS, as_proposer
-from autotts_jax.discovery.rounds import programs
 from autotts_jax.discovery.rounds.programs import LENGTH_PRICE
 from autotts_jax.discovery.search import DiscoveryRun, SearchProgress
 from autotts_jax.policies import (
@@ -59,11 +69,9 @@ from autotts_jax.policies import (
     ParallelProbe,
     Seen,
     SelfConsistency,
-    rule_controller,
 )
 from autotts_jax.replay import EXACT, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
 
-FINAL_ORDERS = range(12, 14)
 SEEN = ("answer", "tokens", "probes", "branches")
 
 
@@ -341,28 +349,12 @@ def test_lower_bounds_hold_as_often_as_they_say():
 # --- the loop -------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def briefly():
-    """Finalists play few orders, in episodes that end early: some programs wait for their last round."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(programs, "FINAL_ORDERS", FINAL_ORDERS)
-        patch.setattr(rule_controller, "ROUNDS", 40)
-        yield
-
-
 def search_and_test(folder):
     """Plays a round in each search, one more, and a test."""
     run = run_of(folder, proposers=("rules", "random"))
     assert run.search(5 * RUNGS[0][0], None) == 5
     run.test()
     return folder
-
-
-def made_up(_judge, candidates, questions, *_):
-    """Outcomes that no episode has: every controller opens as many branches as it may."""
-    opened = [[getattr(one, "max_branches", None) or one.branches for one in of] for of in candidates]
-    width = np.array(opened, float)[..., None] * np.ones(len(questions))
-    return Outcome(width / (width + 1 + np.asarray(questions) % 3), width, width)
 
 
 @pytest.fixture(scope="module")
@@ -430,19 +422,15 @@ def test_rounds_after_a_test_are_tested(searched, tmp_path, monkeypatch):
     assert run_of(tmp_path / "run", proposers=("rules", "random")).untested
 
 
-@pytest.mark.slow
-@pytest.mark.shipped
-def test_a_run_goes_on_where_it_stopped(tmp_path):
-    folder = tmp_path / "run"
-    with briefly():
-        whole = search_and_test(tmp_path / "whole")
-        for candidates in (1, 2, 5):
-            run_of(folder, proposers=("rules", "random")).search(candidates * RUNGS[0][0], None)
-            if candidates == 2:
-                with (folder / "archive.jsonl").open("a") as file:
-                    file.write('{"kind": "candidate", "number": 32, "scores": [0.1]}\n{"kind": "cand')
-        run_of(folder, proposers=("rules", "random")).test()
-    assert lines_of(folder) == lines_of(whole)
+def test_a_run_goes_on_where_it_stopped(searched, tmp_path, monkeypatch):
+    monkeypatch.setattr(Judge, "play", made_up)
+    for candidates in (1, 2, 5):
+        run_of(tmp_path, proposers=("rules", "random")).search(candidates * RUNGS[0][0], None)
+        if candidates == 2:
+            with (tmp_path / "archive.jsonl").open("a") as file:
+                file.write('{"kind": "candidate", "number": 32, "scores": [0.1]}\n{"kind": "cand')
+    run_of(tmp_path, proposers=("rules", "random")).test()
+    assert lines_of(tmp_path) == lines_of(searched)
 
 
 @jax.tree_util.register_dataclass
@@ -657,9 +645,8 @@ def test_proposers_have_names_of_their_own(name):
     assert as_proposer(PROPOSERS["rules"]) is PROPOSERS["rules"]
 
 
-@pytest.mark.nightly
-@pytest.mark.shipped
-def test_a_run_without_beta_tries_and_tests_constants(tmp_path):
+def test_a_run_without_beta_tries_and_tests_constants(tmp_path, monkeypatch):
+    monkeypatch.setattr(Judge, "play", made_up)
     rungs = ((8, 1), (4, 1))
     run = run_of(tmp_path, beta=False, rungs=rungs)
     run.search(6 * rungs[0][0], None)
@@ -718,8 +705,8 @@ def test_no_limit_holds_that_nobody_asked_for(tmp_path, monkeypatch, given, budg
     assert asked == [budget]
 
 
-@pytest.mark.slow
-def test_the_budget_has_to_reach_every_search(tmp_path):
+def test_the_budget_has_to_reach_every_search(tmp_path, monkeypatch):
+    monkeypatch.setattr(Judge, "play", made_up)
     run = run_of(tmp_path)
     run.search(RUNGS[0][0], None)
     with pytest.raises(at.InputError, match=r"spent \(rounds: 1, .* call again with a larger one"):
