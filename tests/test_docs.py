@@ -27,7 +27,6 @@ DOCUMENTS = [ROOT / name for name in _pages() if name != "CHANGELOG.md"]
 """Pages whose commands and code are run. Those in research/ are records of their time."""
 LONG = (
     "autotts_jax/__init__.py",
-    "discovery/distillation/distill.py",
     "envs/making.py",
     "experiments/batch.py",
     "experiments/benchmark.py",
@@ -41,24 +40,27 @@ LONG = (
     "training/entry.py",
 )
 """Modules whose examples take seconds."""
-EXAMPLES = [
-    pytest.param(
-        file.relative_to(ROOT).with_suffix(""),
-        marks=[pytest.mark.slow] * file.as_posix().endswith(LONG),
-    )
-    for file in sorted((ROOT / "autotts_jax").rglob("*.py"))
-    if ">>> " in file.read_text(encoding="utf-8")
-]
-"""Modules with examples in their docstrings."""
 NIGHTLY = (
     "benchmark.md",
     "collect.md",
     "discovery.md",
     "discovery-critic.md",
     "discovery-distill.md",
+    "distill.py",
     "ppo.md",
 )
-"""Documents that take minutes."""
+"""Documents, and a module with examples, that take minutes."""
+EXAMPLES = [
+    pytest.param(
+        file.relative_to(ROOT).with_suffix(""),
+        marks=pytest.mark.nightly
+        if file.name in NIGHTLY
+        else [pytest.mark.slow] * file.as_posix().endswith(LONG),
+    )
+    for file in sorted((ROOT / "autotts_jax").rglob("*.py"))
+    if ">>> " in file.read_text(encoding="utf-8")
+]
+"""Modules with examples in their docstrings."""
 BLOCK = re.compile(r"^```(\w+|\{code-cell\})\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CONFIG = """

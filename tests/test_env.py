@@ -607,7 +607,7 @@ def test_branches_read_one_after_another_are_waited_for():
     assert parameters(ROUNDS).cost is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_environment_with_a_cost_passes_the_check():
     cost = cost_of_models("latency", ["Qwen3-8B"])
     check_functional_env(WidthDepthRounds(W), SHORT, cost=cost, gamma=GAMMA, steps=40)
@@ -859,8 +859,8 @@ def test_random_words_are_those_of_jax(key):
     scope="module",
     params=[
         "WidthDepthRounds-v0",
-        pytest.param("WidthDepth-v0", marks=pytest.mark.slow),
-        pytest.param("WidthDepthMacro-v0", marks=pytest.mark.slow),
+        pytest.param("WidthDepth-v0", marks=pytest.mark.nightly),
+        pytest.param("WidthDepthMacro-v0", marks=pytest.mark.nightly),
         "WidthDepthBatch-v0",
     ],
 )

@@ -773,9 +773,14 @@ actions = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", IDS)
-@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        pytest.param(name, mode, marks=pytest.mark.slow if name == ATOMIC else pytest.mark.nightly)
+        for name in IDS
+        for mode in AutoresetMode
+    ],
+)
 @given(data=st.data())
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_vectors_equal_single_environments(pairs, name, mode, data):

@@ -740,7 +740,7 @@ TESTS = {
     | of(
         KILLED_WRITING,
         [name for name in WRITING if name not in FOLDERS],
-        collect="test_collect.py::test_killed_eight_times_it_ends_with_the_same_files",
+        collect="test_collect.py::test_killed_again_and_again_it_ends_with_the_same_files",
         train="test_training.py::test_a_killed_process_goes_on",
         **{"answer --questions": f"test_reliability.py::{KILLED_WRITING}"},
         **dict.fromkeys(

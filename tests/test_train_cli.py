@@ -322,12 +322,8 @@ def result_of(run):
     return (run / "metrics.jsonl").read_text(), [leaf.tobytes() for leaf in jax.tree.leaves(parameters)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "whole",
-    ["ppo", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("evolution", "atomic"))],
-    indirect=True,
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("whole", ["ppo", "evolution", "atomic"], indirect=True)
 def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(whole):
     run = shutil.copytree(whole.folder / "whole", whole.folder / "resumed")
     shutil.rmtree(run / "checkpoints" / "00000005")

@@ -92,7 +92,7 @@ def course(tries):
     return Course.of(judge, select("sc"), np.arange(10), range(2), (0.0, 0.5, 1.0), tries=tries)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_file_is_measured_with_the_constants_that_were_found():
     plain, tuning = course(0), course(3 * GENERATION)
     found = measure(HASTY, tuning)
