@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from searches import lines_of, made_up
+from searches import FEW, lines_of, made_up
 
 import autotts_jax as at
 from autotts_jax.discovery import (
@@ -21,13 +21,12 @@ from autotts_jax.discovery import (
 from autotts_jax.discovery.proposers.named import as_proposer
 from autotts_jax.discovery.proposers.protocol import Learner, Trial
 from autotts_jax.discovery.search import DiscoveryRun
-from autotts_jax.policies import SelfConsistency, as_player
+from autotts_jax.policies import as_player
 
 pytest.importorskip("cmaes")
 from autotts_jax.discovery import Constants
 
 RUNGS = ((16, 1), (8, 2), (4, 2))
-FEW = at.Family("sc", (1, 4, 8, 16), lambda branches: SelfConsistency(int(branches)), "branches")
 DETUNED = dataclasses.replace(
     cmc(),
     hyperparameters=cmc().hyperparameters
