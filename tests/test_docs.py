@@ -2,6 +2,7 @@
 
 import csv
 import doctest
+import functools
 import importlib
 import re
 import shlex
@@ -18,6 +19,7 @@ from toy_command import TOY
 from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
 from autotts_jax.discovery import entry as discovery_entry
+from autotts_jax.discovery.rounds import programs as program_rounds
 from autotts_jax.training import entry as training_entry
 from autotts_jax.user_code import load_object
 
@@ -81,13 +83,16 @@ LEFT_OUT = "…"
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A working directory with a configuration, in which the checkout's own files are found."""
+    """A working directory with a configuration and the checkout's own files; searches play few orders."""
     for name in ("examples", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.syspath_prepend(ROOT / "examples")  # as docs/conf.py does for notebooks
     (tmp_path / "config.toml").write_text(CONFIG)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(program_rounds, "FINAL_ORDERS", range(12, 14))
+    short = functools.partial(discovery_entry.DiscoveryRun, rungs=((128, 1), (4, 1)), test_orders=4)
+    monkeypatch.setattr(discovery_entry, "DiscoveryRun", short)
     # JAX is in use already, and tests leave no cache behind.
     monkeypatch.setattr(devices, "configure", lambda *_: None)
 
