@@ -59,13 +59,15 @@ def one_by_one(stops, branches, _interval):
 
 
 def on_answers(stops, branches, _interval=None):
-    for number in range(1, len(branches) + 1):
-        read = branches[:number]
-        finals = [branch.answers[-1] for branch in read if branch.answers[-1] != NOBODY]
+    read, finals = [], []
+    for branch in branches:
+        read.append(branch)
+        if branch.answers[-1] != NOBODY:
+            finals.append(branch.answers[-1])
         if finals and stops(finals):
             break
     tokens = sum(branch.tokens for branch in read)
-    return Outcome(majority(finals), tokens, tokens, number)
+    return Outcome(majority(finals), tokens, tokens, len(read))
 
 
 def doubling(branches, _interval):
@@ -105,7 +107,9 @@ def gamma(shape):
 @functools.cache
 def entropy(counts):
     compared = counts if len(counts) > 1 else (*counts, 1)
-    return sum(counts) > 1 and scipy.stats.entropy(compared) / math.log(len(compared)) <= 0.75
+    shares = [count / sum(compared) for count in compared]
+    nats = -sum(share * math.log(share) for share in shares)
+    return sum(counts) > 1 and nats / math.log(len(compared)) <= 0.75
 
 
 def share(counts):
