@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import mark_for
 
 from autotts_jax.core import Action, Controller, Family, StopReason, first_of
 from autotts_jax.errors import InputError
@@ -36,12 +37,9 @@ SLOW = ("asc", "cmc", "deepconf", "neural", "parallel-probe")
 """Families that do what others do not; those are checked nightly."""
 
 
-def marks(name):
-    return [] if name in QUICK else [pytest.mark.slow if name in SLOW else pytest.mark.nightly]
-
-
 @pytest.mark.parametrize(
-    "family", [pytest.param(family, marks=marks(family.name), id=family.name) for family in FAMILIES]
+    "family",
+    [pytest.param(family, marks=mark_for(family.name, SLOW, QUICK), id=family.name) for family in FAMILIES],
 )
 def test_shipped_families_pass(family, data):
     # DeepConf reads 16 branches before it looks at others.

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import mark_for
 from matrices import BRANCHES, random_matrix, shared_orders
 from matrices import WIDTH as SMALL_WIDTH
 
@@ -206,8 +207,7 @@ SLOW = (
 
 def played_by(names):
     """Parameters of a test, one a player."""
-    marks = dict.fromkeys(QUICK, ()) | dict.fromkeys(SLOW, pytest.mark.slow)
-    return [pytest.param(name, marks=marks.get(name, pytest.mark.nightly)) for name in names]
+    return [pytest.param(name, marks=mark_for(name, SLOW, QUICK)) for name in names]
 
 
 @pytest.mark.parametrize("name", played_by(PLAYERS))
@@ -341,13 +341,7 @@ BUDGETED = ("CMC", "Parallel-Probe", "neural, atomic")
 """Players that read step by step: a full read that exceeds the budget is left out, and its steps are not."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name == "CMC" else pytest.mark.nightly)
-        for name in BUDGETED
-    ],
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=mark_for(name, ["CMC"])) for name in BUDGETED])
 def test_a_budget_ends_the_same_episode_everywhere(name, dataset, make):
     env = make(budget=BUDGET)
     batch = player(name).play(dataset, ORDERS, budget=BUDGET)

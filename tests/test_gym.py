@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from marks import mark_for
 from matrices import BRANCHES, as_dataset, random_matrix
 
 import autotts_jax
@@ -775,11 +776,7 @@ actions = {
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [
-        pytest.param(name, mode, marks=pytest.mark.slow if name == ATOMIC else pytest.mark.nightly)
-        for name in IDS
-        for mode in AutoresetMode
-    ],
+    [pytest.param(name, mode, marks=mark_for(name, [ATOMIC])) for name in IDS for mode in AutoresetMode],
 )
 @given(data=st.data())
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from marks import mark_for
 from matrices import a_question, shared_orders, spelled_dataset
 
 import autotts_jax as at
@@ -57,13 +58,7 @@ SLOW = ("sc", "parallel-probe", "cmc", "deepconf", "best-of-n")
 """Families that do what others do not, with signals and a number of one's own; others are played nightly."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name in SLOW else pytest.mark.nightly)
-        for name in CONTROLLERS
-    ],
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=mark_for(name, SLOW)) for name in CONTROLLERS])
 def test_every_family_plays_the_same_episodes_sealed_and_unsealed(tmp_path, name):
     file = tmp_path / "own.py"
     file.write_text(NAMED.format(name=name))
