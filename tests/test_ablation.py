@@ -9,8 +9,7 @@ import pytest
 from searches import FEW, made_up
 
 import autotts_jax as at
-from autotts_jax.discovery import Arm, Discovery, ablate, ablation
-from autotts_jax.discovery.judging.judge import Judge
+from autotts_jax.discovery import Arm, Discovery, Judge, ablate, ablation
 from autotts_jax.discovery.rounds.programs import RUNGS
 
 

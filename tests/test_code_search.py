@@ -17,9 +17,9 @@ from scripted_model import serving
 from searches import made_up
 
 import autotts_jax as at
-from autotts_jax.discovery import Lift, Measurement, OpenAIProposer, read_run
+from autotts_jax.discovery import Judge, Lift, Measurement, OpenAIProposer, read_run
 from autotts_jax.discovery.critics import critic
-from autotts_jax.discovery.judging.judge import TEST_ORDERS, Judge
+from autotts_jax.discovery.judging.judge import TEST_ORDERS
 from autotts_jax.discovery.judging.measuring import LIMITS
 from autotts_jax.discovery.rounds import files as file_rounds
 from autotts_jax.discovery.search import DiscoveryRun

@@ -11,6 +11,7 @@ from searches import RUNGS, made_up, run_of
 import autotts_jax as at
 from autotts_jax.discovery import (
     CriticReport,
+    Judge,
     Lift,
     OpenAIProposer,
     Opinion,
@@ -23,7 +24,6 @@ from autotts_jax.discovery.critics.critic import Gate
 from autotts_jax.discovery.critics.named import as_critic
 from autotts_jax.discovery.critics.nearest import Nearest, behaviour
 from autotts_jax.discovery.critics.report import MIN_EXECUTED, ratio_interval, read_report, report
-from autotts_jax.discovery.judging.judge import Judge
 from autotts_jax.errors import InputError
 
 ORDERS = (1, 3, 12)
