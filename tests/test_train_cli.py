@@ -322,8 +322,13 @@ def result_of(run):
     return (run / "metrics.jsonl").read_text(), [leaf.tobytes() for leaf in jax.tree.leaves(parameters)]
 
 
-def assert_as_the_whole(whole, run):
-    """A run of several processes, at once or one after another, is what one has made alone."""
+@pytest.mark.nightly
+@pytest.mark.parametrize("whole", ["ppo", "evolution", "atomic"], indirect=True)
+def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(whole):
+    run = shutil.copytree(whole.folder / "whole", whole.folder / "resumed")
+    shutil.rmtree(run / "checkpoints" / "00000005")
+    shutil.rmtree(run / "checkpoints" / "00000004")
+    whole.start("resumed", "--resume")
     assert result_of(run) == result_of(whole.folder / "whole")
     assert (run / "best.npz").read_bytes() == (whole.folder / "whole" / "best.npz").read_bytes()
     policy, card = policy_file.load_policy(run)
@@ -336,19 +341,9 @@ def assert_as_the_whole(whole, run):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("whole", ["atomic"], indirect=True)
-def test_a_trainer_goes_on_bit_for_bit_in_a_fresh_process(whole):
-    run = shutil.copytree(whole.folder / "whole", whole.folder / "resumed")
-    shutil.rmtree(run / "checkpoints" / "00000005")
-    shutil.rmtree(run / "checkpoints" / "00000004")
-    whole.start("resumed", "--resume")
-    assert_as_the_whole(whole, run)
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("whole", ["ppo", "evolution"], indirect=True)
 def test_two_processes_do_what_one_does(whole):
-    """With as many devices in all; a signal to one of them stops both, and fresh ones go on."""
+    """With as many devices in all; a signal to one of them stops both, and they go on."""
     run = whole.folder / "two"
     with whole.start_two("two") as processes:
         metrics = run / "metrics.jsonl"  # with a line when both are in the loop of updates
@@ -365,7 +360,7 @@ def test_two_processes_do_what_one_does(whole):
     assert [process.returncode for process in processes] == [0, 0]
     assert "best policy: two/best.npz" in out
     assert (without_progress(err), said("".join(theirs))) == ("", "")
-    assert_as_the_whole(whole, run)
+    assert result_of(run) == result_of(whole.folder / "whole")
 
 
 def said(output):
