@@ -107,8 +107,8 @@ def gamma(shape):
 @functools.cache
 def entropy(counts):
     compared = counts if len(counts) > 1 else (*counts, 1)
-    shares = [count / sum(compared) for count in compared]
-    nats = -sum(share * math.log(share) for share in shares)
+    shares = np.divide(compared, sum(compared))
+    nats = -np.sum(shares * np.log(shares))
     return sum(counts) > 1 and nats / math.log(len(compared)) <= 0.75
 
 
