@@ -4,7 +4,7 @@ import pytest
 
 
 def mark_for(name, slow, quick=()):
-    """The mark of one that is played always, before a change lands that reaches it, or else nightly."""
+    """Gives no mark where the name is among the quick ones, else that of the slow or of the nightly ones."""
     if name in quick:
         return ()
     return pytest.mark.slow if name in slow else pytest.mark.nightly
