@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import scipy.integrate
+import scipy.special
 import scipy.stats
 from plain_lists import NOBODY, Outcome, majority
 
@@ -107,8 +108,8 @@ def gamma(shape):
 @functools.cache
 def entropy(counts):
     compared = counts if len(counts) > 1 else (*counts, 1)
-    shares = np.divide(compared, sum(compared))
-    nats = -np.sum(shares * np.log(shares))
+    # `scipy.stats.entropy` mostly inspects its arguments, 190,000 times.
+    nats = scipy.special.entr(np.divide(compared, sum(compared))).sum()
     return sum(counts) > 1 and nats / math.log(len(compared)) <= 0.75
 
 
