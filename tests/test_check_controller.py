@@ -34,7 +34,7 @@ QUICK = ("sc",)
 """Families that are checked in a second."""
 
 SLOW = ("asc", "cmc", "deepconf", "neural", "parallel-probe")
-"""Families that do what others do not; those are checked nightly."""
+"""Families that do what others do not; the others are checked nightly."""
 
 
 @pytest.mark.parametrize(
