@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from answer_cases import CASES, ERR
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autotts_jax.collect import extract, extractor
@@ -50,6 +50,7 @@ def test_an_integer_is_found_however_it_is_written(number, template):
     assert plain_form(extract(template.format(number), extractor("auto"))) == str(number)
 
 
+@example("°.$")
 @given(st.lists(st.sampled_from("{}()\\$. 1a/½²°√e-")).map("".join))
 def test_a_form_that_needs_no_mathematics_is_the_form_of_itself(answer):
     assert spelling(answer) == spelling(answer).strip()

@@ -71,7 +71,7 @@ _WRAPPER = re.compile(
             r"\\?boxed\{([^{}]*)\}?|([^{}]*)\}+|((?:(?!\\[(\[]).)*)\\[)\]]",
             r"\\\((.*)\\\)|\\\[(.*)\\\]|\$+([^$]*)\$*",
             r"\*\*(.*)\*\*|\"([^\"]*)\"|'([^']*)'|`(.*)`",
-            r"(.*[^.\\])\.|(.*[^\\])[,;:?]|(.*)\\\\|\\[,;: ](.*)|(.*)\\[,;: ]|=(.*)",
+            r"(.*[^.\\])\.|(.*[^\\]|)[,;:?]|(.*)\\\\|\\[,;: ](.*)|(.*)\\[,;: ]|=(.*)",
             r"(?i:(?:the )?(?:final )?answer(?: is\b:?|:|=)|(?:about|approximately|exactly|\\approx)\b)(.+)",
         )
     )
@@ -127,12 +127,11 @@ def spelling(answer: str) -> str:
     text = " ".join(answer.translate(_UNICODE).split())
     if len(text) > MAX_LENGTH:
         return text
-    while match := _WRAPPER.fullmatch(text):
-        text = match[match.lastindex or 0].strip()
+    text = _unwrapped(text)
     if text == ERROR:
         return ""
     while _INNER_FONT.search(text):
-        text = _INNER_FONT.sub(_unwrapped, text)
+        text = _INNER_FONT.sub(_of_font, text)
     text = _GROUPED_BY_POINTS.sub(_ungrouped, _GROUPED.sub(_ungrouped, text))
     text = _BRACED_COMMA.sub(r"\1.\2", text)
     text = re.sub("[¼-¾⅐-⅞]", lambda match: _fraction(match[0]), text)
@@ -147,7 +146,14 @@ def spelling(answer: str) -> str:
         r"\1 \\cdot 10^{\2}",
         text,
     )
-    return _with_point(" ".join(text.split()).rstrip(",;:?").strip(), "€" in answer)
+    return _with_point(_unwrapped(" ".join(text.split())), "€" in answer)  # what a dollar sign hid
+
+
+def _unwrapped(text: str) -> str:
+    """Takes off what surrounds the whole of an answer."""
+    while match := _WRAPPER.fullmatch(text):
+        text = match[match.lastindex or 0].strip()
+    return text
 
 
 def _with_point(text: str, euros: bool) -> str:
@@ -165,7 +171,7 @@ def _with_point(text: str, euros: bool) -> str:
     return f"{match['before']}{match['whole'].replace('.', '')}.{match['decimals']}{text[len(value) :]}"
 
 
-def _unwrapped(match: re.Match[str]) -> str:
+def _of_font(match: re.Match[str]) -> str:
     """What is set as text; a single letter behind something is a unit, not a variable."""
     text = match[1].strip()
     return (
