@@ -314,7 +314,7 @@ def test_files_leave_the_candidates_of_rules_as_they_are(tmp_path):
 @pytest.mark.nightly
 def test_good_files_climb_and_the_best_is_tested(tmp_path, monkeypatch):
     """The model raises the votes from round to round, and now and then writes something else."""
-    monkeypatch.setattr(file_rounds, "FINAL_ORDERS", range(12, 14))
+    monkeypatch.setattr(Judge, "final_orders", range(12, 14))
     lock, slopes = threading.Lock(), iter([0, "(", 2, 0, 4, "/", 6, 1])
 
     def better(_):

@@ -922,7 +922,7 @@ def test_a_killed_run_loses_nothing(tmp_path):
 @pytest.mark.shipped
 def test_where_nothing_can_be_found_nothing_is_promoted(tmp_path, monkeypatch):
     """On fair coins, at an error rate of 5 %, more than three runs of twenty promote once in sixty times."""
-    monkeypatch.setattr(program_rounds, "FINAL_ORDERS", range(12, 16))
+    monkeypatch.setattr(Judge, "final_orders", range(12, 16))
     promoted = 0
     for seed in range(20):
         run = run_of(tmp_path / str(seed), coins(seed), seed=seed, test_orders=10)

@@ -18,8 +18,8 @@ from toy_command import TOY
 
 from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
+from autotts_jax.discovery import Judge
 from autotts_jax.discovery import entry as discovery_entry
-from autotts_jax.discovery.rounds import programs as program_rounds
 from autotts_jax.training import entry as training_entry
 from autotts_jax.user_code import load_object
 
@@ -106,7 +106,7 @@ def marks(name):
 )
 def test_commands_and_code_run_in_the_order_of_the_document(document, monkeypatch, capsys):
     if document.name != "discovery.md":  # which searches as users do
-        monkeypatch.setattr(program_rounds, "FINAL_ORDERS", range(12, 14))
+        monkeypatch.setattr(Judge, "final_orders", range(12, 14))
         short = functools.partial(discovery_entry.DiscoveryRun, rungs=((128, 1), (4, 1)), test_orders=4)
         monkeypatch.setattr(discovery_entry, "DiscoveryRun", short)
     printed: list[str] = []

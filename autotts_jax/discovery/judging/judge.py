@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -82,7 +82,11 @@ class Judge:
         test: branch orders of the questions as recorded.
         unit: mean tokens of a branch.
         group: the same number for the same question asked of several models. Shape (Q,).
+        final_orders: rows of `search` in which finalists are compared; the last rung of every round plays
+            those before.
     """
+
+    final_orders: ClassVar[range] = range(12, 44)
 
     data: ProbeDataset
     search: BranchOrders

@@ -17,7 +17,6 @@ from autotts_jax.discovery.judging.tuning import TRIES
 from autotts_jax.discovery.population import Search, Written
 from autotts_jax.discovery.programs.interpreter import BETAS
 from autotts_jax.discovery.proposers.protocol import Draft
-from autotts_jax.discovery.rounds.programs import FINAL_ORDERS
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import ControllerPlayer
 from autotts_jax.sandbox.process import Sandbox
@@ -124,7 +123,7 @@ class FileRounds:
             Scores and files.
         """
         found = []
-        data, orders = self.judge.part(search.questions, self.judge.search, FINAL_ORDERS)
+        data, orders = self.judge.part(search.questions, self.judge.search, self.judge.final_orders)
         for written in search.best_written()[:FINALISTS]:
             with contextlib.suppress(InputError):
                 betas = self._betas(SEARCH_BETAS)

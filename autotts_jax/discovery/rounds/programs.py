@@ -24,10 +24,7 @@ from autotts_jax.errors import InputError
 RUNGS = ((128, 1), (32, 4), (12, 12))
 """Candidates that a round's rungs play, the best of the rung before, and the branch orders that they play."""
 
-FINAL_ORDERS = range(12, 44)
-"""The orders in which a search's finalists are compared. The last rung of every round plays those before."""
-
-FRESH_ORDERS = range(44, SEARCH_ORDERS)
+FRESH_ORDERS = range(Judge.final_orders.stop, SEARCH_ORDERS)
 """The orders that the other rungs draw from."""
 
 LENGTH_PRICE = 2e-4
@@ -137,7 +134,7 @@ class ProgramRounds:
         if not members:
             return []
         programs = [member.program for member in members]
-        _, scores = self._play_heat(programs, search.questions, FINAL_ORDERS)
+        _, scores = self._play_heat(programs, search.questions, self.judge.final_orders)
         return list(zip(map(float, scores), members, strict=True))
 
     def test(self, program: Program) -> Outcome:
