@@ -451,7 +451,8 @@ def module_of(path: str) -> str:
 
 def git(*arguments: str) -> str:
     """What a command of git prints."""
-    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    command = ["git", "-c", "core.quotePath=false", *arguments]  # or it escapes letters that are not ASCII
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
 def before_of(base: str, path: str) -> str:
