@@ -50,6 +50,20 @@ def test_an_integer_is_found_however_it_is_written(number, template):
     assert plain_form(extract(template.format(number), extractor("auto"))) == str(number)
 
 
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("yes.$", "yes"),
+        (r"\$ERR", "ERR"),
+        (r"\textbf{Answer:} $-(5)$", "-5"),
+        (r"\textbf{Answer:} $1e5.$", "100000"),
+        (r"$\text{The answer is }$ 7.", "7"),
+    ],
+)
+def test_what_a_dollar_sign_or_a_font_hides_is_taken_off(answer, expected):
+    assert plain_form(answer) == expected
+
+
 @example("°.$")
 @given(st.lists(st.sampled_from("{}()\\$. 1a/½²°√e-")).map("".join))
 def test_a_form_that_needs_no_mathematics_is_the_form_of_itself(answer):

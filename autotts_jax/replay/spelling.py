@@ -127,9 +127,15 @@ def spelling(answer: str) -> str:
     text = " ".join(answer.translate(_UNICODE).split())
     if len(text) > MAX_LENGTH:
         return text
-    text = _unwrapped(text)
-    if text == ERROR:
-        return ""
+    written, text = "", _unwrapped(text)
+    while text not in (written, ERROR):
+        written = _rewritten(text)
+        text = _unwrapped(written)  # what a dollar sign or a font hid, as in "5.$"
+    return "" if text == ERROR else _with_point(text, "€" in answer)
+
+
+def _rewritten(text: str) -> str:
+    """Writes alike what is the same."""
     while _INNER_FONT.search(text):
         text = _INNER_FONT.sub(_of_font, text)
     text = _GROUPED_BY_POINTS.sub(_ungrouped, _GROUPED.sub(_ungrouped, text))
@@ -146,7 +152,7 @@ def spelling(answer: str) -> str:
         r"\1 \\cdot 10^{\2}",
         text,
     )
-    return _with_point(_unwrapped(" ".join(text.split())), "€" in answer)  # what a dollar sign hid
+    return " ".join(text.split())
 
 
 def _unwrapped(text: str) -> str:
